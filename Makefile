@@ -419,6 +419,7 @@ help:
 	@echo 'make bench-fair      does a hostile tenant slow down another one? case by case'
 	@echo 'make bench-versions  is this build as fast as another one? OLD=DIRECTORY of that build'
 	@echo 'make soak-warm       the same for warm sandboxes, whose processes are killed at random'
+	@echo 'make torture         the daemon with failing calls and kills, then checks what was acknowledged; MINUTES=5'
 	@echo 'make soak            thousands of sandboxes with faults, then counts what is left; SOAK=1000'
 	@echo 'make install         DESTDIR= PREFIX=/usr/local'
 	@echo 'make deb             build/cloche_$(VERSION)_ARCH.deb'

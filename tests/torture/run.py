@@ -39,9 +39,9 @@ SETTINGS = "role_timeout: 2s\npool_size: 1\nmax_sandboxes: 200\nsandbox: {ttl: 1
 class Sandbox:
     """What is known of one: each member is the set of values that it may have."""
 
-    def __init__(self, name, files=None):
+    def __init__(self, name, files=None, by="create"):
         self.id, self.exists, self.states = name, {True}, {"running"}
-        self.born = time.strftime("%T")
+        self.born = by + time.strftime(" at %T")
         self.files = {k: set(v) for k, v in (files or {}).items()}
 
 
@@ -102,7 +102,7 @@ class Client(threading.Thread):
             body["snapshot"], files = self.random.choice(list(self.snapshots.items()))
         status, data = self.ask("POST", "/v1/sandboxes", body)
         if self.did(status):
-            self.boxes.append(Sandbox(json.loads(data)["id"], files))
+            self.boxes.append(Sandbox(json.loads(data)["id"], files, "snapshot" if files else "create"))
 
     def write(self, box):
         path, text = "/workspace/f%d" % self.random.randrange(4), self.name()
@@ -144,7 +144,7 @@ class Client(threading.Thread):
         if self.did(status):
             for one in json.loads(data)["sandboxes"]:
                 if "sandbox" in one:
-                    self.boxes.append(Sandbox(one["sandbox"]["id"], box.files))
+                    self.boxes.append(Sandbox(one["sandbox"]["id"], box.files, "fork"))
 
     def change(self, box, verb, state):
         status, _ = self.ask("POST", "/v1/sandboxes/%s/%s" % (box.id, verb))
@@ -234,7 +234,9 @@ class World:
         return found
 
     def hurt(self):
-        pid, name = self.random.choice(self.processes())
+        found = self.processes()
+        name = self.random.choice(sorted({name for _, name in found}))
+        pid = self.random.choice([pid for pid, of in found if of == name])
         sig = signal.SIGKILL
         if name in ("cloche-front", "cloche-audit") and self.random.random() < 0.2:
             sig = signal.SIGSTOP  # the broker ends it
@@ -301,7 +303,7 @@ class World:
             now = self.get(box.id)
             if now is None or now["state"] in ("failed", "destroyed"):
                 if False not in box.exists:
-                    self.complain("sandbox %s of %s is lost: %r" % (
+                    self.complain("sandbox %s (%s) is lost: %r" % (
                         box.id, box.born, now and (now["state"], now.get("reason"))))
                 client.boxes.remove(box)
                 continue
@@ -379,7 +381,10 @@ def main():
             shutil.copy(world.daemon.log, os.path.join(os.path.dirname(cl.CLOCHE), "log"))
         world.daemon.remove()
     left = common.left_since(before)
-    return common.report(count.numbers, world.complaints, left, "torture: %d rounds" % world.round)
+    bad = len({text.split(":")[0] for text in world.complaints}) + bool(left)
+    common.report(count.numbers, world.complaints, left, "torture: %d rounds" % world.round)
+    print("%d passed, %d failed, 0 skipped" % (world.round, bad))
+    return 1 if bad else 0
 
 
 if __name__ == "__main__":
