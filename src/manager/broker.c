@@ -113,6 +113,11 @@ void broker_tell(struct broker *b, uint32_t type)
 		ipc_channel_send(&b->channel, &m, -1);
 }
 
+bool broker_is_lost(const struct broker *b)
+{
+	return b->lost;
+}
+
 void broker_ask_id(struct broker *b, uint32_t type, const char *id, broker_done done, void *arg)
 {
 	struct ipc m = {.type = type};

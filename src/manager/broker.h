@@ -33,5 +33,7 @@ void broker_close(struct broker *b);
 void broker_ask(struct broker *b, const struct ipc *m, int fd, broker_done done, void *arg);
 /* Sends a message that has only a type, and gets no answer. */
 void broker_tell(struct broker *b, uint32_t type);
+/* No answer will come any more; what was asked last may have been done or not. */
+bool broker_is_lost(const struct broker *b);
 /* broker_ask for a message that has only a type and the id of a sandbox. */
 void broker_ask_id(struct broker *b, uint32_t type, const char *id, broker_done done, void *arg);

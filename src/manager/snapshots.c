@@ -133,7 +133,8 @@ static void on_stopped(struct job *j, const struct err *e)
 		sandbox_move(s, STATE_STOPPED, BY_CLIENT);
 		/* Only for readers of the row: with kept in it, recovery finds the sandbox stopped. */
 		sandbox_save_back(s);
-	} else {
+	} else if (!broker_is_lost(s->m->p.broker)) {
+		/* Otherwise it may be destroyed already, and the snapshot all that is left of it. */
 		snapshot_drop(s->m, s->kept, s->owner.token);
 		s->kept[0] = '\0';
 		sandbox_save_back(s);
