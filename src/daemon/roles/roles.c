@@ -440,13 +440,18 @@ int roles_check_audit(const struct config *c, struct err *e)
 	return 0;
 }
 
+static bool audit_is_same(const struct config_audit *a, const struct config_audit *b)
+{
+	return str_equal(a->file, b->file) && str_equal(a->key_file, b->key_file) &&
+	       a->max_bytes == b->max_bytes && a->keep == b->keep && a->sync == b->sync;
+}
+
 /* Entries that it has not read fail, and what they stand for is refused; the front gets another socket. */
 void roles_renew_audit(struct daemon *d)
 {
 	pid_t pid = d->roles[ROLE_AUDIT].pid;
 
-	if (pid <= 0 ||
-	    memcmp(&d->audit_settings, &d->config->audit, sizeof(d->audit_settings)) == 0)
+	if (pid <= 0 || audit_is_same(&d->audit_settings, &d->config->audit))
 		return;
 	log_info("role is started again", "name", "audit", "why", "its settings have changed");
 	kill(pid, SIGTERM);
