@@ -59,6 +59,8 @@ struct link {
 	struct loop_watch watch;
 	struct loop_timer timer;
 	struct loop_task flush, lost;
+	struct loop_task
+		again; /* goes on with frames that one turn was too short for: they are in `in` */
 	void (*on_lost)(void *arg, const struct err *e);
 	void *arg;
 };
@@ -142,6 +144,7 @@ static void shut_link(struct link *k)
 	loop_unwatch(k->loop, &k->watch);
 	loop_timer_stop(k->loop, &k->timer);
 	loop_task_remove(k->loop, &k->flush);
+	loop_task_remove(k->loop, &k->again);
 	close_fd(&k->fd);
 }
 
@@ -527,6 +530,10 @@ static size_t take_frames(struct link *k, const unsigned char *bytes, size_t len
 		if (!take_any_frame(k, &h, bytes + at + GUEST_HEADER))
 			break_link(k, ERR_SYSTEM, "it does not keep to the protocol");
 		at += GUEST_HEADER + h.size;
+		if (!k->broken && loop_turn_is_over(k->loop)) {
+			loop_task_add(k->loop, &k->again);
+			break;
+		}
 	}
 	return at;
 }
@@ -548,12 +555,12 @@ static void on_link_ready(void *arg, uint32_t events)
 	/* Holds the kept part of an unfinished frame and the new bytes. */
 	static unsigned char scratch[GUEST_HEADER + GUEST_MAX_PAYLOAD + READ_MAX];
 	struct link *k = arg;
-	size_t kept = k->in.len;
+	size_t kept = k->in.len; /* less than a frame, unless frames wait */
 	ssize_t n;
 
 	if (events & EPOLLOUT)
 		loop_task_add(k->loop, &k->flush);
-	if (!(events & ~(uint32_t)EPOLLOUT))
+	if (!(events & ~(uint32_t)EPOLLOUT) || k->again.back)
 		return;
 	n = recv(k->fd, scratch + kept, READ_MAX, MSG_DONTWAIT);
 	if (n < 0 && (errno == EAGAIN || errno == EINTR))
@@ -565,6 +572,18 @@ static void on_link_ready(void *arg, uint32_t events)
 	if (kept)
 		memcpy(scratch, buf_head(&k->in), kept);
 	take_bytes(k, scratch, kept + (size_t)n);
+	if (k->closed)
+		release_link(k);
+}
+
+static void take_waiting(void *arg)
+{
+	struct link *k = arg;
+	struct buf waiting = k->in;
+
+	k->in = (struct buf){0};
+	take_bytes(k, (const unsigned char *)buf_head(&waiting), waiting.len);
+	buf_done(&waiting);
 	if (k->closed)
 		release_link(k);
 }
@@ -598,7 +617,12 @@ static void on_link_tick(void *arg)
 
 void link_set_user(struct link *k, struct loop_user *user)
 {
-	k->watch.user = user;
+	bool waits = k->again.back;
+
+	loop_task_remove(k->loop, &k->again);
+	k->watch.user = k->again.user = user;
+	if (waits)
+		loop_task_add(k->loop, &k->again);
 }
 
 unsigned link_open_calls(const struct link *k)
@@ -631,6 +655,7 @@ struct link *link_open(struct loop *l, int fd, uint64_t generation,
 	k->timer = (struct loop_timer){.call = on_link_tick, .arg = k};
 	k->flush = (struct loop_task){.call = flush_link, .arg = k};
 	k->lost = (struct loop_task){.call = report_lost, .arg = k};
+	k->again = (struct loop_task){.call = take_waiting, .arg = k};
 	fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 	if (loop_watch(l, &k->watch) < 0)
 		break_link(k, ERR_SYSTEM, strerror(errno));

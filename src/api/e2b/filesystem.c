@@ -1,7 +1,9 @@
 /* filesystem.Filesystem: Stat, MakeDir, Move, Remove and ListDir. Watches are in watch.c. */
 #include "api/e2b/e2b_internal.h"
 
-#define ENTRIES_MAX 50000
+#include "auth/shares.h"
+
+#define ENTRIES_MAX 20000
 #define BYTES_MAX (16u << 20) /* of all their names */
 #define AT_ONCE 64	      /* questions about single entries that are open */
 
@@ -93,15 +95,43 @@ struct dir_listing {
 	struct e2b_entry **items;
 	size_t count, room, at, open, bytes;
 	bool too_many, inside;
+	struct buf text; /* the answer, as far as it is printed */
+	size_t printed;	 /* entries in it; they are freed */
+	struct loop_task printing;
 };
 
 static void listing_done(void *more)
 {
 	struct dir_listing *l = more;
 
-	for (size_t i = 0; i < l->count; i++)
+	loop_task_remove(l->q->x->api->loop, &l->printing);
+	for (size_t i = l->printed; i < l->count; i++)
 		e2b_entry_free(l->items[i]);
 	free(l->items);
+	buf_done(&l->text);
+}
+
+/* Thousands of entries are printed in several turns. */
+static void print_entries(void *arg)
+{
+	struct dir_listing *l = arg;
+	struct loop *loop = l->q->x->api->loop;
+
+	while (l->printed < l->count) {
+		auto_free char *one =
+			must_alloc(json_dumps(l->items[l->printed]->info, JSON_COMPACT));
+
+		buf_add(&l->text, ",", l->printed > 0);
+		buf_add(&l->text, one, strlen(one));
+		e2b_entry_free(l->items[l->printed++]);
+		if (loop_turn_is_over(loop)) {
+			loop_task_add(loop, &l->printing);
+			return;
+		}
+	}
+	buf_add(&l->text, "]}", 2);
+	/* Nothing was dropped from its front. */
+	exchange_reply_take(l->q->x, 200, "application/json", take_ptr(l->text.data), l->text.len);
 }
 
 static void complete_some(struct dir_listing *l);
@@ -117,8 +147,6 @@ static void entry_completed(void *arg, struct e2b_entry *entry)
 /* Completes up to AT_ONCE entries at a time; those that need no question come back from within. */
 static void complete_some(struct dir_listing *l)
 {
-	json_t *all;
-
 	if (l->inside)
 		return;
 	l->inside = true;
@@ -129,10 +157,8 @@ static void complete_some(struct dir_listing *l)
 	l->inside = false;
 	if (l->at < l->count || l->open)
 		return;
-	all = must_alloc(json_array());
-	for (size_t i = 0; i < l->count; i++)
-		json_array_append(all, l->items[i]->info);
-	e2b_rpc_ok(l->q, json_pack("{s:o}", "entries", all));
+	buf_add(&l->text, "{\"entries\":[", 12);
+	print_entries(l);
 }
 
 static void add_listed_file(void *arg, const struct file_info *f)
@@ -194,6 +220,10 @@ void e2b_fs_list(struct e2b_request *q, struct sandbox *s)
 	}
 	l = e2b_keep(q, sizeof(*l), listing_done);
 	l->q = q;
+	l->printing = (struct loop_task){
+		.call = print_entries,
+		.arg = l,
+		.user = shares_user(manager_shares(q->x->api->manager), sandbox_owner(s))};
 	call_list(s, q->path, (uint32_t)levels,
 		  &(struct receiver){.file = add_listed_file, .done = dir_listed, .arg = l});
 }
