@@ -78,7 +78,7 @@ class Roles(Case):
             others = [n for n in os.listdir(root) if not n.startswith("state.db")]
             self.assertEqual(others, [])
             root = "/proc/%d/root/" % self.role(b, "audit")
-            self.assertEqual([n for n in os.listdir(root) if not n.startswith("audit.log")], [])
+            self.assertEqual([n for n in os.listdir(root) if not n.startswith(("audit.log", ".reserve"))], [])
             self.assertEqual(os.stat(b.state).st_mode & 0o777, 0o700)
 
     def test_come_back(self):
@@ -90,9 +90,22 @@ class Roles(Case):
                     puppet.await_true(lambda: not os.path.exists("/proc/%d" % before))
                     self.assertNotEqual(self.role(b, name), before)
 
+    @unittest.skipUnless(cl.ROOT, cl.ONLY_ROOT + "looks into another user's process")
+    def test_environment(self):
+        """The operator's environment may hold secrets; roles get what they need of it."""
+        known = {"CLOCHE_LOG", "LD_LIBRARY_PATH", "ASAN_OPTIONS", "UBSAN_OPTIONS", "LANG", "TZ", "CLOCHE_TEST_TIME"}
+        with Broker(self.dir, front=None, env={"CLOCHE_SECRET": "x", "SECRET": "x"}) as b:
+            for name in ("front", "audit"):
+                with open("/proc/%d/environ" % self.role(b, name), "rb") as text:
+                    names = {line.partition(b"=")[0].decode() for line in text.read().split(b"\0") if line}
+                self.assertEqual(names - known, set(), name)
+
     def test_die_with_the_broker(self):
+        """Even if they stand still: nobody waits for them to notice."""
         b = Broker(self.dir, front=None)
         pids = [self.role(b, name) for name in ("front", "audit")]
+        for pid in pids:
+            os.kill(pid, signal.SIGSTOP)
         b.process.kill()
         b.process.wait()
         for pid in pids:

@@ -174,6 +174,13 @@ class Sandboxes(harness.Case):
         self.assertIn(reply.status, (400, 404), reply)
 
 
+    def test_disk_is_kept_in_memory(self):
+        """What is written is kept in memory, so a change cannot make the disk the larger one."""
+        box = self.box(memory="256M", disk="64M")
+        self.assertError(box.daemon.request("PATCH", box.path, {"disk": "300M"}), 400, "invalid", "disk")
+        self.assertEqual(box.get("").json["limits"]["disk"], 64 << 20)
+
+
 class States(harness.Case):
     def pause(self, box):
         reply = box.post("/pause")
@@ -189,6 +196,22 @@ class States(harness.Case):
         self.assertError(box.get("/files?path=f"), 409, "conflict")
         self.assertEqual(box.post("/resume").json["state"], "running")
         self.assertEqual(box.sh("cat f")["stdout"], "kept\n")
+
+    def test_a_snapshot_does_not_wake(self):
+        """A paused sandbox stays frozen while its files are copied, and afterwards."""
+        box = self.box()
+        box.start(shell="while :; do date +%s.%N >> /tmp/ticks; sleep 0.02; done")
+        harness.until(lambda: box.sh("cat /tmp/ticks 2>/dev/null || true")["stdout"], "ticks")
+        self.assertEqual(box.post("/pause").json["state"], "paused")
+        paused = time.time()
+        snapshot = box.post("/snapshot", {"name": "frozen"})
+        self.assertEqual(snapshot.status, 201, snapshot)
+        self.addCleanup(self.d.delete, "/v1/snapshots/" + snapshot.json["id"])
+        time.sleep(0.5)
+        resumed = time.time()
+        self.assertEqual(box.post("/resume").json["state"], "running")
+        ticks = [float(t) for t in box.sh("cat /tmp/ticks")["stdout"].split()]
+        self.assertEqual([t for t in ticks if paused + 0.05 < t < resumed], [])
 
     def test_auto_resume(self):
         box = self.box(auto_resume=True)
