@@ -59,7 +59,7 @@ static void add_operations(json_t *paths, const char *pattern, const struct rout
 					    describe_operation(r, methods[i], pattern));
 }
 
-void v1_openapi(struct exchange *x)
+static json_t *describe_all(void)
 {
 	json_t *paths = json_object();
 
@@ -72,13 +72,26 @@ void v1_openapi(struct exchange *x)
 			strcpy(pattern + strlen(pattern) - 1, "{rest}");
 		add_operations(paths, pattern, r);
 	}
-	exchange_json(x, 200,
-		      json_pack("{s:s, s:{s:s, s:s, s:{s:s, s:s}}, s:[{s:s}], s:[{s:[]}], "
-				"s:{s:{s:{s:s, s:s}}, s:o, s:{s:o}}, s:o}",
-				"openapi", "3.0.3", "info", "title", "cloche", "version",
-				CLOCHE_VERSION, "license", "name", "Apache-2.0", "url",
-				"https://www.apache.org/licenses/LICENSE-2.0", "servers", "url",
-				"/", "security", "token", "components", "securitySchemes", "token",
-				"type", "http", "scheme", "bearer", "schemas", answers_schemas(),
-				"responses", "Error", answers_error(), "paths", paths));
+	return must_alloc(json_pack(
+		"{s:s, s:{s:s, s:s, s:{s:s, s:s}}, s:[{s:s}], s:[{s:[]}], "
+		"s:{s:{s:{s:s, s:s}}, s:o, s:{s:o}}, s:o}",
+		"openapi", "3.0.3", "info", "title", "cloche", "version", CLOCHE_VERSION, "license",
+		"name", "Apache-2.0", "url", "https://www.apache.org/licenses/LICENSE-2.0",
+		"servers", "url", "/", "security", "token", "components", "securitySchemes",
+		"token", "type", "http", "scheme", "bearer", "schemas", answers_schemas(),
+		"responses", "Error", answers_error(), "paths", paths));
+}
+
+/* Made once: it takes milliseconds, and everybody may ask for it. */
+void v1_openapi(struct exchange *x)
+{
+	static char *text;
+
+	if (!text) {
+		json_t *all = describe_all();
+
+		text = must_alloc(json_dumps(all, JSON_COMPACT));
+		json_decref(all);
+	}
+	exchange_reply(x, 200, "application/json", text, strlen(text));
 }
