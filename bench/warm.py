@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures warm sandboxes beside bare Python, bubblewrap and Docker, and prints tables in Markdown.
 
-    make bench-warm [BENCH="python command clients burst saturated memory kernels cli"]
+    make bench-warm [BENCH="python node command clients burst saturated memory kernels cli"]
     BENCH_QUICK=1 make bench-warm                  fewer rounds
     BENCH_DOCKER=0                                 without a Docker daemon of our own
 
@@ -123,6 +123,31 @@ def show(title, found, base):
              bench_run.ratio(p50, found[base][2]) if base in found else "-")
             for name, (n, low, p50, p99) in found.items()]
     table(title, ["", "runs", "min ms", "p50 ms", "p99 ms", "x " + base], rows)
+
+
+def section_node(b):
+    """JavaScript against a bare interpreter. The pause lets the next interpreter start."""
+    node = shutil.which("node")
+    if not node:
+        print("left out: no node here")
+        return
+    d = b.daemon(kinds=({"code": "1", "language": "node"},))
+    request, bare, warm = {"code": "console.log(42)", "language": "node"}, [], []
+    with Client(d.sock) as c:
+        for _ in range(10 if QUICK else 60):
+            time.sleep(0.3)
+            start = time.perf_counter()
+            status, text = c.ask("POST", "/v1/run", request)
+            warm.append((time.perf_counter() - start) * 1000)
+            if status != 200 or not json.loads(text)["layers"]["recycled"]:
+                raise RuntimeError("it ran cold: %s" % text)
+            start = time.perf_counter()
+            subprocess.run([node, "-e", "console.log(42)"], stdout=subprocess.DEVNULL, check=True)
+            bare.append((time.perf_counter() - start) * 1000)
+    rows = [(name, len(t), "%.2f" % min(t), "%.2f" % percentile(t, 0.5), "%.2f" % percentile(t, 0.99))
+            for name, t in (("bare node", bare), ("warm, console.log(42)", warm))]
+    table("JavaScript, one client", ["", "runs", "min ms", "p50 ms", "p99 ms"], rows)
+    aim("console.log(42) / bare node", percentile(warm, 0.5) / percentile(bare, 0.5), 0.10)
 
 
 def section_python(b):
@@ -311,7 +336,7 @@ def section_cli(b):
     show("The command line", found, "bare python3")
 
 
-SECTIONS = {"python": section_python, "command": section_command, "clients": section_clients,
+SECTIONS = {"python": section_python, "node": section_node, "command": section_command, "clients": section_clients,
             "burst": section_burst, "saturated": section_saturated, "memory": section_memory,
             "kernels": section_kernels, "cli": section_cli}
 

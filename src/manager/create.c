@@ -111,10 +111,10 @@ void fill_boot(const struct sandbox *s, struct ipc_boot *b)
 			       .net = (uint8_t)spec->net,
 			       .provider = (uint8_t)spec->provider,
 			       .transient = s->o.transient,
-			       .warm_host = {s->o.warm_host[0], s->o.warm_host[1]},
 			       .tmpfs = spec->tmpfs_mounts,
 			       .volume_count = s->o.volume_count,
 			       .required_layers = spec->required_layers};
+	memcpy(b->warm_host, s->o.warm_host, sizeof(b->warm_host));
 	memcpy(b->id, s->id, sizeof(b->id));
 	memcpy(b->owner, s->owner.token, sizeof(b->owner));
 	snprintf(b->image, sizeof(b->image), "%s", spec->image ? spec->image : "host");

@@ -41,8 +41,8 @@ struct create_options {
 	json_t *door_data;	  /* private data of its door: stored, never shown; taken over */
 	uint64_t ttl_ms, idle_ms; /* 0: never ends by age, by idleness */
 	bool pause_on_timeout, auto_resume;
-	bool transient;	      /* of one /v1/run: not stored, not listed, ends with the daemon */
-	uint8_t warm_host[2]; /* not 0: a warm host with so many lanes (warm/warm.h) */
+	bool transient; /* of one /v1/run: not stored, not listed, ends with the daemon */
+	uint8_t warm_host[WARM_KINDS]; /* not 0: a warm host with so many lanes (warm/warm.h) */
 	char snapshot[IPC_ID];
 	struct ipc_volume volumes[IPC_VOLUMES];
 	uint32_t volume_count;
@@ -165,7 +165,7 @@ void manager_unsubscribe(struct subscription *s);
 /* ---- commands (exec.c) ---- */
 struct exec; /* one attachment to a command */
 
-enum warm_kind { WARM_NOT, WARM_COMMAND, WARM_PYTHON };
+enum warm_kind { WARM_NOT, WARM_COMMAND, WARM_PYTHON, WARM_NODE }; /* 1 + enum guest_run */
 
 #define EXEC_MAX_ARGS 4096 /* of argv and of env, each */
 struct exec_request {
@@ -180,8 +180,8 @@ struct exec_request {
 	bool snippet; /* argv: python3, a file, arguments; may run in a copy of an interpreter */
 	const char *
 		file; /* the file of the snippet, in a directory of its own; removed some time after the end */
-	enum warm_kind warm; /* run in a warm host. Python: argv[0] is the script's path, and: */
-	const char *code;
+	enum warm_kind warm; /* run in a warm host */
+	const char *code;    /* as G_RUN has it; Python: argv[0] is the script's path */
 	size_t code_len;
 	uint32_t rows, cols;
 	/* exec_capture only: */

@@ -21,7 +21,7 @@ extern const struct guest_file guest_file_kernel_bash_py; /* bash, driven by Pyt
 extern const struct guest_file guest_file_kernel_charts_py;
 extern const struct guest_file guest_file_kernel_prefork_py; /* makes copies of itself, with: */
 extern const struct guest_file guest_file_prefork_py;
-extern const struct guest_file guest_file_kernel_js;
+extern const struct guest_file guest_file_kernel_js, guest_file_waiter_js;
 extern const struct guest_file guest_file_zygote_py;	      /* see src/warm/preload/preload.c */
 extern const struct guest_file guest_file_snippet_prefork_py; /* see src/manager/warm/snippets.h */
 

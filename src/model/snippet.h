@@ -10,6 +10,9 @@
 #include "model/guard.h"
 #include "model/language.h"
 
+/* Interpreters of Node.js that wait in warm sandboxes are started for a program of this name. */
+#define SNIPPET_NODE_PROGRAM "/tmp/.cloche/main.js"
+
 /* The language of this name or alias, or the default for NULL; NULL and e if it is unknown. */
 const struct language *snippet_language(const char *name, struct err *e);
 bool snippet_is_python(const struct language *l);

@@ -23,6 +23,8 @@ enum guard { GUARD_OFF, GUARD_IMPORTS, GUARD_STRICT };
 enum apply { APPLY_NEVER, APPLY_ON_SUCCESS, APPLY_ALWAYS };
 enum encoding { ENCODING_UTF8, ENCODING_BASE64 };
 
+#define WARM_KINDS 3 /* of lanes in a warm host (warm/warm.h) */
+
 struct limits {
 	uint64_t memory_bytes;
 	uint64_t cpus_milli;

@@ -61,6 +61,7 @@ struct config_audit {
 
 struct config_warm {
 	uint32_t lanes;	  /* prepared interpreters; 0: off */
+	uint32_t node;	  /* started Node.js interpreters that wait, for each warm host; 0: none */
 	uint32_t kernels; /* stateful contexts in one sandbox, at most */
 	uint32_t preload_count;
 	char preload[CONFIG_ITEMS][CONFIG_NAME]; /* modules imported beforehand */

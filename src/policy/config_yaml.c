@@ -111,6 +111,7 @@ static const struct config_key keys[] = {
 
 	{"", "warm", SECTION, 0, 0, 0, 0, NULL},
 	{"warm", "slots", COUNT, AT(warm.lanes), 0, 1024, "4"},
+	{"warm", "node", COUNT, AT(warm.node), 0, 4, "2"},
 	{"warm", "kernels", COUNT, AT(warm.kernels), 0, 1024, "16"},
 	{"warm", "preload",
 	 ITEMS(warm.preload, warm.preload_count, "collections datetime json math random re")},

@@ -27,6 +27,9 @@
  *   zygote         the warm host's interpreter with its modules loaded, which is forked for the tasks
  *                  that run Python, one at a time and ahead of any order (preload/preload.c,
  *                  guest/python/zygote.py, guest/warm/zygote.c)
+ *   waiter         for Node.js, which cannot fork: the task executes the interpreter at once, and that
+ *                  waits for the order (guest/warm/task.c, guest/js/waiter.js). None is started before
+ *                  the first request for it.
  *   prefork        a command in a long-lived sandbox: an interpreter with its modules loaded that
  *                  makes copies of itself, for snippets and for kernels (guest/exec/prefork.c,
  *                  guest/python/prefork.py, manager/warm/prefork.c)
@@ -39,7 +42,8 @@
  *
  * An order is the same for all of them: directory, arguments, variables (spawn_pack_order in
  * guest/exec/spawn.h). A task reads its order from its standard input, in front of the command's
- * own input. A copy receives its order on the prefork's socket, together with its streams. In both
+ * own input, and behind the order the files that it is to write first: code in any language, and
+ * files of the request. A copy receives its order on the prefork's socket, together with its streams. In both
  * cases the process that carries out the order is a child of the sandbox's pid 1, which therefore
  * learns from the kernel how the process ended.
  *

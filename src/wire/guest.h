@@ -124,7 +124,8 @@ enum guest_type {
 	/*
 	 * In a warm host (warm/warm.h): runs a command or Python code in a warm sandbox of its own. u8 kind
 	 * (GUEST_RUN_*), u8 flags (GUEST_EXEC_NO_STDIN, _KILL), u64 timeout_ms, str cwd, u32 n, n x str
-	 * argv (Python: the script's path, then its arguments), u32 n, n x str "K=V", str code
+	 * argv (Python: the script's path, then its arguments), u32 n, n x str "K=V", str code (others: files
+	 * that are placed first, each as path NUL octal mode NUL size NUL bytes)
 	 * -> G_OK u32 eid, u32 pid, u32 layers proven, u32 Landlock ABI, u8 whether notifications are
 	 * served; goes on as G_EXEC does. Waits until a warm sandbox is ready.
 	 */
@@ -165,7 +166,7 @@ enum guest_exec_flags {
 	GUEST_EXEC_PREFORK = 128, /* can be asked for copies of itself (guest/exec/prefork.c) */
 };
 
-enum guest_run { GUEST_RUN_COMMAND, GUEST_RUN_PYTHON };
+enum guest_run { GUEST_RUN_COMMAND, GUEST_RUN_PYTHON, GUEST_RUN_NODE };
 
 enum guest_tar_flags {
 	/*

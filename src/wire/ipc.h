@@ -86,13 +86,24 @@ struct ipc_boot {
 	char hostname[IPC_NAME];
 	struct limits limits;
 	uint8_t level, root, net, provider;
-	uint8_t transient;    /* dies with the daemon: one /v1/run */
-	uint8_t warm_host[2]; /* lanes for commands and for Python; 0, 0: not a warm host */
+	uint8_t transient; /* dies with the daemon: one /v1/run */
+	uint8_t warm_host
+		[WARM_KINDS]; /* lanes for commands, Python, Node; all 0: not a warm host */
 	layer_set required_layers;
 	struct tmpfs_mounts tmpfs;
 	uint32_t volume_count;
 	struct ipc_volume volumes[IPC_VOLUMES]; /* last: only the used part is sent */
 };
+
+/* Not 0: it is a warm host. */
+static inline unsigned ipc_boot_lanes(const struct ipc_boot *b)
+{
+	unsigned sum = 0;
+
+	for (int i = 0; i < WARM_KINDS; i++)
+		sum += b->warm_host[i];
+	return sum;
+}
 
 struct ipc_booted {
 	char id[IPC_ID];

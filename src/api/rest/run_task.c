@@ -456,26 +456,87 @@ static int read_body(struct run *r, struct create_options *o, struct err *e)
 /* No variables that the loader, libc, an interpreter or its modules read only at their start. */
 static bool env_suits(const struct list *env)
 {
-	static const char *const early[] = {"PYTHON", "PATH=",	   "HOME=",  "LANG",
-					    "LC_",    "LD_",	   "GLIBC_", "MALLOC_",
-					    "OMP_",   "OPENBLAS_", "MKL_",   "OPENSSL_"};
+	static const char *const early[] = {
+		"PYTHON", "PATH=",   "HOME=", "LANG",	   "LC_",      "LD_",
+		"GLIBC_", "MALLOC_", "OMP_",  "OPENBLAS_", "MKL_",     "OPENSSL_",
+		"SSL_",	  "NODE_",   "UV_",   "TZ=",	   "NO_COLOR", "FORCE_COLOR"};
 
 	for (size_t i = 0; i < env->count; i++)
 		for (size_t j = 0; j < ARRAY_LEN(early); j++)
 			if (str_starts(env->items[i], early[j]) &&
-			    !str_starts(env->items[i], "PYTHONPATH="))
+			    !str_starts(env->items[i], "PYTHONPATH=") &&
+			    !str_starts(env->items[i], "NODE_PATH="))
 				return false;
 	return true;
 }
 
+/* Which languages have interpreters that wait; code in others gets a warm sandbox. */
+static enum warm_kind kind_of_run(const struct run *r)
+{
+	static const struct {
+		const char *language;
+		enum warm_kind kind;
+	} rows[] = {{"python", WARM_PYTHON}, {"node", WARM_NODE}};
+
+	if (!r->language || r->guard != GUARD_OFF || !env_suits(&r->r.env) ||
+	    !env_suits(&r->options.env))
+		return WARM_COMMAND;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (str_equal(r->language->name, rows[i].language) &&
+		    (rows[i].kind != WARM_PYTHON || r->file_count == 1) &&
+		    (rows[i].kind != WARM_NODE ||
+		     (r->api->config->warm.node &&
+		      str_equal(r->r.argv.items[1], SNIPPET_NODE_PROGRAM))))
+			return rows[i].kind;
+	return WARM_COMMAND;
+}
+
+/*
+ * The task itself writes the files. It has nobody to report a failure to, so only paths that cannot fail
+ * are taken: new names in the workspace, and the code's own.
+ */
+static bool files_suit(const struct run *r)
+{
+	size_t sum = 0;
+
+	for (size_t i = 0; i < r->file_count; i++) {
+		const struct put_file *f = &r->files[i];
+		char clean[PATH_MAX];
+
+		sum += f->len + strlen(f->path) + 32;
+		if (!path_clean(f->path, clean, sizeof(clean)) || !str_equal(clean, f->path) ||
+		    !(f->mode & 0400) ||
+		    (!path_below(clean, WORKSPACE) && !path_below(clean, CODE_DIR) &&
+		     !path_below(clean, CLI_CODE_DIR)))
+			return false;
+		for (size_t j = 0; j < i; j++)
+			if (path_below(clean, r->files[j].path) ||
+			    path_below(r->files[j].path, clean))
+				return false;
+	}
+	return sum <= WARM_CODE_MAX && sum <= r->options.spec.limits.disk_bytes / 4;
+}
+
 static bool may_be_warm(const struct run *r)
 {
-	bool code = r->language != NULL;
-
-	return r->choice != WARM_OFF && !r->globs.count && r->file_count == (code ? 1u : 0u) &&
-	       (!code || (is_python(r) && r->files[0].len <= WARM_CODE_MAX &&
-			  env_suits(&r->r.env) && env_suits(&r->options.env))) &&
+	return r->choice != WARM_OFF && !r->globs.count && files_suit(r) &&
 	       manager_warm_host_suits(r->api->manager, &r->who, &r->options);
+}
+
+/* As place_files in guest/warm/task.c and guest/js/waiter.js reads them. */
+static void pack_files(const struct run *r, struct buf *ret)
+{
+	for (size_t i = 0; i < r->file_count; i++) {
+		const struct put_file *f = &r->files[i];
+		char mode[16], size[24];
+
+		snprintf(mode, sizeof(mode), "%o", f->mode);
+		snprintf(size, sizeof(size), "%zu", f->len);
+		buf_add(ret, f->path, strlen(f->path) + 1);
+		buf_add(ret, mode, strlen(mode) + 1);
+		buf_add(ret, size, strlen(size) + 1);
+		buf_add(ret, f->bytes, f->len);
+	}
 }
 
 /* Starts in a warm sandbox; false: it must run cold. */
@@ -483,6 +544,7 @@ static bool start_warm(struct run *r)
 {
 	struct exec_request request = r->r;
 	struct list script = {0}, env = {0};
+	auto_buf struct buf files = {0};
 	struct sandbox *warm_host = NULL;
 	const char *why = NULL;
 
@@ -499,10 +561,13 @@ static bool start_warm(struct run *r)
 	for (size_t i = 0; i < r->r.env.count; i++)
 		list_add(&env, r->r.env.items[i]);
 	r->warm = true;
-	request.warm = WARM_COMMAND;
+	request.warm = kind_of_run(r);
 	request.env = env;
-	if (r->language) {
-		request.warm = WARM_PYTHON;
+	if (request.warm != WARM_PYTHON) {
+		pack_files(r, &files);
+		request.code = buf_head(&files);
+		request.code_len = files.len;
+	} else {
 		list_add(&script, r->files[0].path);
 		body_list(r->body, "args", &script);
 		request.argv = script;

@@ -111,7 +111,7 @@ static int check_provider(const struct ipc_boot *b, struct err *e)
 
 	if (b->snapshot[0])
 		wanted |= CAN_SNAPSHOT;
-	if (b->transient || b->warm_host[0] + b->warm_host[1])
+	if (b->transient || ipc_boot_lanes(b))
 		wanted |= CAN_PREPARE;
 	if (b->volume_count || b->tmpfs.count)
 		wanted |= CAN_VOLUMES;
@@ -144,8 +144,8 @@ int check_boot(const struct ipc_boot *b, const struct config *c, const char *own
 		return err_field(e, ERR_INVALID, "root", "root: not a mode");
 	if (!str_equal(b->image, "host") && !config_image_find(c, b->image))
 		return err_field(e, ERR_NOT_FOUND, "image", "image: there is no '%s'", b->image);
-	if (b->warm_host[0] + b->warm_host[1] > WARM_HOST_LANES ||
-	    (b->warm_host[0] + b->warm_host[1] &&
+	if (ipc_boot_lanes(b) > WARM_HOST_LANES ||
+	    (ipc_boot_lanes(b) &&
 	     (!b->transient || b->root != ROOT_RO || b->volume_count || b->tmpfs.count)))
 		return err_set(e, ERR_INVALID, "no warm host is like that");
 	if (b->volume_count > IPC_VOLUMES)

@@ -81,7 +81,8 @@ static int warm_host(int argc, char **argv)
 	n.settings = settings.sandbox;
 	memcpy(n.lanes, settings.lanes, sizeof(n.lanes));
 	memcpy(n.first, settings.first, sizeof(n.first));
-	for (int i = 0; i < (int)(n.lanes[0] + n.lanes[1]) * warm_file_count(&n.settings); i++)
+	for (int i = 0;
+	     i < (int)(n.lanes[0] + n.lanes[1] + n.lanes[2]) * warm_file_count(&n.settings); i++)
 		keep_place(WARM_HOST_FD_JOINS + i);
 	list_add(&interpreter, "python3");
 	list_add(&interpreter, "/run/cloche/zygote.py");

@@ -23,7 +23,7 @@ void lane_set_ready(struct lane *s)
 {
 	s->host->why = (struct err){0};
 	s->host->revive_ms = REVIVE_FIRST_MS;
-	s->host->ready_ns[s->kind] = now_ns();
+	s->host->ready_ns[s->kind] = s->ready_ns = now_ns();
 	s->host->is_jammed[s->kind] = false;
 	s->state = LANE_READY;
 	lane_begin_counts(s);
@@ -198,10 +198,14 @@ int lane_watch_listener(struct lane *s, int listener)
 
 static struct lane *find_ready(struct warm_host *n, enum warm_host_kind kind)
 {
+	struct lane *found = NULL;
+
+	/* The one that has waited longest: an interpreter that was started last may not be up yet. */
 	for (each_lane(s, n))
-		if (s->kind == kind && s->state == LANE_READY)
-			return s;
-	return NULL;
+		if (s->kind == kind && s->state == LANE_READY &&
+		    (!found || s->ready_ns < found->ready_ns))
+			found = s;
+	return found;
 }
 
 /* Is every lane ready, so that no task runs? */
@@ -215,7 +219,8 @@ static bool is_unused(const struct warm_host *n)
 
 static int say_why_not(const struct warm_host *n, enum warm_host_kind kind, struct err *e)
 {
-	const char *why = n->why.kind != ERR_NONE ? n->why.msg
+	const char *why = kind == WARM_HOST_NODE && !task_node() ? "there is no node"
+			  : n->why.kind != ERR_NONE		 ? n->why.msg
 			  : kind == WARM_HOST_PYTHON && n->zygote.stage != ZYGOTE_READY
 				  ? "the warm interpreter is loading its modules"
 				  : "all are taken";
@@ -228,6 +233,13 @@ static int say_why_not(const struct warm_host *n, enum warm_host_kind kind, stru
 	return -1;
 }
 
+/* Interpreters that wait need memory: the first is started at the first request, the next when it is used. */
+static void grow_ahead(struct warm_host *n, enum warm_host_kind kind)
+{
+	if (kind == WARM_HOST_NODE && task_node())
+		warm_host_grow(n, kind);
+}
+
 int warm_host_take_task(struct warm_host *n, enum warm_host_kind kind, struct spawned *ret,
 			struct warm_report *ret_report, struct err *e)
 {
@@ -236,6 +248,7 @@ int warm_host_take_task(struct warm_host *n, enum warm_host_kind kind, struct sp
 	look_at_request(n, kind);
 	s = n->is_stale ? NULL : find_ready(n, kind);
 	if (!s) {
+		grow_ahead(n, kind);
 		warm_host_end_rest(n);
 		return say_why_not(n, kind, e);
 	}
@@ -245,6 +258,7 @@ int warm_host_take_task(struct warm_host *n, enum warm_host_kind kind, struct sp
 	n->failures = 0;
 	s->state = LANE_TAKEN;
 	s->used_ns = now_ns();
+	grow_ahead(n, kind);
 	*ret = (struct spawned){.pid = s->task,
 				.in = take_fd(&s->streams[0]),
 				.out = take_fd(&s->streams[1]),
@@ -311,10 +325,13 @@ static void start_lane(struct lane *s)
 		s->joins[i] = i < o->settings.join_count ? first + i : -1;
 	for (int i = 0; i < WARM_FILES - WARM_JOINS; i++)
 		s->events[i] = files ? first + o->settings.join_count + i : -1;
-	s->spawner = (struct spawner_settings){
-		.run = task_run, .arg = page, .task = &page->task, .spawner = &page->spawner};
+	s->spawner = (struct spawner_settings){.run = s->kind == WARM_HOST_NODE ? task_run_node
+										: task_run,
+					       .arg = page,
+					       .task = &page->task,
+					       .spawner = &page->spawner};
 	if (lane_process_start(&o->settings, s->index, s->joins,
-			       s->kind == WARM_HOST_COMMAND ? &s->spawner : NULL, &s->process,
+			       s->kind != WARM_HOST_PYTHON ? &s->spawner : NULL, &s->process,
 			       &n->why) < 0)
 		return;
 	if (lane_watch(s, &s->control, s->process.control, on_control) == 0 &&
@@ -410,13 +427,15 @@ struct warm_host *warm_host_new(struct guest *g, const struct warm_host_options 
 	n->guest = g;
 	n->options = *o;
 	n->zygote.control.fd = -1;
+	task_find_node(g);
 	look_init(n);
 	n->ready = (struct loop_task){.call = warm_serve, .arg = g};
 	n->revive = (struct loop_timer){.call = revive, .arg = n};
 	n->shrink = (struct loop_timer){.call = shrink, .arg = n};
 	n->revive_ms = REVIVE_FIRST_MS;
 	warm_look_around(&n->options.settings);
-	n->lane_count = (int)(o->lanes[WARM_HOST_COMMAND] + o->lanes[WARM_HOST_PYTHON]);
+	for (int kind = 0; kind < WARM_HOST_KINDS; kind++)
+		n->lane_count += (int)o->lanes[kind];
 	n->lanes = must_alloc(calloc((size_t)n->lane_count + 1, sizeof(*n->lanes)));
 	n->pages = mmap(NULL, (size_t)n->lane_count * sizeof(*n->pages) + 1, PROT_READ | PROT_WRITE,
 			MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -8,12 +8,15 @@
 #include "guest/exec/spawn.h"
 #include "warm/warm.h"
 
+#include <assert.h>
 #include <sys/resource.h>
 
 struct guest;
 struct warm_host;
 
-enum warm_host_kind { WARM_HOST_COMMAND, WARM_HOST_PYTHON, WARM_HOST_KINDS };
+/* As enum guest_run. Node: a command whose interpreter waits for it. */
+enum warm_host_kind { WARM_HOST_COMMAND, WARM_HOST_PYTHON, WARM_HOST_NODE, WARM_HOST_KINDS };
+static_assert((int)WARM_HOST_KINDS == WARM_KINDS, "a count of lanes for each");
 
 struct warm_host_options {
 	struct warm_settings settings;	 /* warm_look_around adds the namespaces */

@@ -46,7 +46,7 @@ struct lane {
 	int scratch, mounts;
 	int stat; /* /proc/PID/stat of the task; opened while no request waits */
 	pid_t task;
-	int64_t used_ns;
+	int64_t used_ns, ready_ns;
 	uint32_t eid;
 	int streams[3]; /* our ends */
 	struct warm_report told;
@@ -87,6 +87,7 @@ struct warm_host {
 	} zygote;
 	struct {
 		struct origin root; /* of an image */
+		struct origin node; /* the program of the interpreters that wait */
 		int64_t looked_ns, used_ns;
 		struct loop_timer timer;
 		bool had_doubts; /* a zygote was replaced because its origin was doubtful */
@@ -131,6 +132,12 @@ void lane_take_report(void *arg, uint32_t events);
 void lane_take_task(struct lane *s, const struct warm_report *told, int listener);
 /* In a task for a command: waits for its order and executes it. arg is its struct lane_page. */
 void task_run(void *arg);
+/* The same in Node.js, which is executed at once and waits for the order itself (guest/js/waiter.js). */
+void task_run_node(void *arg);
+/* Before any lane is started: looks for node. */
+void task_find_node(const struct guest *g);
+/* Its path, or NULL. */
+const char *task_node(void);
 
 /* ---- zygote.c ---- */
 int zygote_start(struct warm_host *n, struct err *e);

@@ -8,6 +8,7 @@
  */
 #include "guest/warm/host_internal.h"
 #include "guest/link/server.h"
+#include "kern/sys.h"
 
 #define LOOK_MS 1000
 #define BUSY_NS 10000000000LL
@@ -26,6 +27,27 @@ static void be_stale(struct warm_host *n)
 	loop_task_add(n->guest->loop, &n->ready);
 }
 
+static void note_node(struct warm_host *n)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_REALTIME_COARSE, &now);
+	if (task_node())
+		origin_note(&n->look.node, task_node(), strlen(task_node()) + 1, &now);
+}
+
+/* Interpreters that wait are of the old program: others take their places. */
+static void replace_node(struct warm_host *n)
+{
+	note_node(n);
+	for (each_lane(s, n)) {
+		if (s->kind != WARM_HOST_NODE || s->state != LANE_READY)
+			continue;
+		s->state = LANE_LEAVING;
+		sys_pidfd_send_signal(s->sandbox.fd, SIGKILL);
+	}
+}
+
 static void look(struct warm_host *n)
 {
 	struct origin *o = &n->zygote.origin;
@@ -33,6 +55,8 @@ static void look(struct warm_host *n)
 	n->look.looked_ns = now_ns();
 	if (n->is_stale)
 		return;
+	if (task_node() && origin_has_changed(&n->look.node))
+		replace_node(n);
 	if (origin_has_changed(&n->look.root)) {
 		be_stale(n);
 	} else if (n->zygote.stage != ZYGOTE_READY) {
@@ -66,6 +90,7 @@ void look_init(struct warm_host *n)
 	n->look.timer = (struct loop_timer){.call = on_time, .arg = n};
 	n->look.looked_ns = now_ns();
 	clock_gettime(CLOCK_REALTIME_COARSE, &now);
+	note_node(n);
 	if (!n->options.settings.image_is_host)
 		origin_note(&n->look.root, places, sizeof(places), &now);
 }

@@ -55,8 +55,7 @@ static void send_order(struct command *c, const struct pending_run *w, char **en
 
 	spawn_pack_order(w->args.cwd, w->args.argv.items, env, &order);
 	add_sized(&b, buf_head(&order), order.len);
-	if (w->kind == WARM_HOST_PYTHON)
-		add_sized(&b, w->code, w->code_len);
+	add_sized(&b, w->code, w->code_len);
 	command_input(c, buf_head(&b), b.len, w->args.flags & GUEST_EXEC_NO_STDIN);
 }
 
@@ -121,7 +120,7 @@ static void on_deadline(void *arg)
 	for (struct pending_run *w = g->pending; w; w = w->next)
 		wanted[w->kind] = true;
 	for (int kind = 0; kind < WARM_HOST_KINDS; kind++)
-		if (wanted[kind])
+		if (wanted[kind] && kind != WARM_HOST_NODE)
 			warm_host_grow(g->warm_host, (enum warm_host_kind)kind);
 	warm_serve(g);
 }

@@ -1,8 +1,10 @@
 /* Tasks of warm sandboxes: their reports to the warm host, and how a command receives its order. */
 #include "base/exec_path.h"
+#include "guest/exec/command.h"
 #include "guest/warm/host_internal.h"
 #include "guest/link/server.h"
 #include "kern/sys.h"
+#include "model/snippet.h"
 #include "sandbox/inside/message.h"
 
 #include <sys/mman.h>
@@ -96,6 +98,68 @@ static int exec_order(char *bytes, size_t len, char **at)
 	return chdir(at[0]) < 0 ? errno : exec_path_run(at + 2, at + 3 + argc, NULL, NULL);
 }
 
+/* ---- files that come with an order ---- */
+
+/* The text up to the next NUL; the block ends with one (read_block). */
+static char *take_text(char **at, const char *end)
+{
+	char *text = *at;
+
+	*at += strlen(text) + 1;
+	return *at > end ? "" : text;
+}
+
+static void make_parents(char *path)
+{
+	if (str_starts(path, "/run/code/"))
+		(void)mkdir(WARM_CODE_PLACE, 0755);
+	for (char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+		*slash = '\0';
+		(void)mkdir(path, 0755);
+		*slash = '/';
+	}
+}
+
+/* As the front packs them (api/rest/run_task.c). Whoever asked has made sure that they can be written. */
+static void place_files(char *at, size_t len)
+{
+	const char *end = at + len;
+
+	while (at < end) {
+		char *path = take_text(&at, end);
+		mode_t mode = (mode_t)strtoul(take_text(&at, end), NULL, 8);
+		size_t size = strtoul(take_text(&at, end), NULL, 10);
+		int fd;
+
+		if (at > end || size > (size_t)(end - at))
+			_exit(125);
+		make_parents(path);
+		fd = open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+		if (fd < 0 || io_write_all(fd, at, size) < 0)
+			_exit(125);
+		close(fd);
+		at += size;
+	}
+}
+
+/* The memory is the spawner's, too: what is mapped here is unmapped before the exec. */
+static void take_files(void)
+{
+	uint32_t size;
+	char *bytes;
+
+	read_whole((char *)&size, sizeof(size));
+	if (size == 0)
+		return;
+	bytes = mmap(NULL, (size_t)size + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS,
+		     -1, 0);
+	if (bytes == MAP_FAILED)
+		_exit(125);
+	read_whole(bytes, size);
+	place_files(bytes, size);
+	munmap(bytes, (size_t)size + 1);
+}
+
 void task_run(void *arg)
 {
 	struct lane_page *page = arg;
@@ -113,6 +177,56 @@ void task_run(void *arg)
 	bytes = take_memory(room + (size + 2) * sizeof(char *));
 	read_whole(bytes, size);
 	bytes[size] = '\0';
+	take_files();
 	page->exec_errno = exec_order(bytes, size, (char **)(void *)(bytes + room));
 	_exit(page->exec_errno == ENOENT ? 127 : 126);
+}
+
+/* ---- Node.js ---- */
+
+/* Not on the heap, which a lane drops. */
+static struct {
+	char path[PATH_MAX]; /* "": there is none */
+	char text[8192];
+	char *env[128];
+} node;
+
+void task_find_node(const struct guest *g)
+{
+	auto_list struct list env = {0};
+	const char *dirs, *found;
+	char room[PATH_MAX];
+	size_t at = 0, count = 0;
+
+	env_make(g, "", "/workspace", false, &env);
+	for (size_t i = 0; i < env.count && count + 1 < ARRAY_LEN(node.env); i++) {
+		size_t len = strlen(env.items[i]) + 1;
+
+		if (at + len > sizeof(node.text))
+			return;
+		node.env[count++] = memcpy(node.text + at, env.items[i], len);
+		at += len;
+	}
+	dirs = exec_path_of(node.env);
+	while ((found = exec_path_next("node", &dirs, room)))
+		if (access(found, X_OK) == 0) {
+			snprintf(node.path, sizeof(node.path), "%s", found);
+			return;
+		}
+}
+
+const char *task_node(void)
+{
+	return node.path[0] ? node.path : NULL;
+}
+
+void task_run_node(void *arg)
+{
+	static char *argv[] = {"node", "-r", "/run/cloche/waiter.js", SNIPPET_NODE_PROGRAM, NULL};
+	struct lane_page *page = arg;
+
+	(void)!chdir("/workspace");
+	execve(node.path, argv, node.env);
+	page->exec_errno = errno;
+	_exit(126);
 }

@@ -11,6 +11,7 @@
 #define WARM_HOSTS_MAX 32
 #define WARM_HOSTS_PER_TOKEN 4
 #define UNUSED_NS 30000000000LL /* a host that was unused for so long may be replaced */
+#define YIELD_NS 2000000000LL	/* for a token that has no host, so long is enough */
 #define LANES_MAX 8
 #define IDLE_MS 600000
 #define RETIRED_MS 1000
@@ -184,6 +185,7 @@ static void make_host(struct host_entry *h)
 	o.spec.image = str_copy(h->image);
 	/* The host begins with as many lanes as configured and grows up to this while requests wait. */
 	o.warm_host[0] = o.warm_host[1] = LANES_MAX;
+	o.warm_host[2] = (uint8_t)h->m->p.config->warm.node;
 	manager_create(h->m, &h->who, &o, on_host_made, h);
 }
 
@@ -214,26 +216,36 @@ static void retire_host(struct host_entry *h)
 	loop_timer_set(h->m->p.loop, &h->idle, 0);
 }
 
-/* Makes room for one more host of this token, if need be by retiring another; false: too many. */
-static bool make_room(struct manager *m, const char *token)
+/* The host that was unused longest, among those of one token or (NULL) of all; NULL: none is idle. */
+static struct host_entry *find_oldest(struct manager *m, const char *token, int64_t unused_ns)
 {
 	struct host_entry *oldest = NULL;
+
+	for (struct host_entry *h = m->warm_hosts; h; h = h->next)
+		if (!h->is_retired && (!token || takes_runs_of(h, token)) &&
+		    h->state != WARM_HOST_MAKING && (!h->s || !h->s->active) &&
+		    now_ns() - h->used_ns >= unused_ns && (!oldest || h->used_ns < oldest->used_ns))
+			oldest = h;
+	return oldest;
+}
+
+/*
+ * Makes room for one more host of this token, if need be by retiring another; false: too many. A token
+ * that has none takes the place of any host that is idle.
+ */
+static bool make_room(struct manager *m, const char *token)
+{
+	struct host_entry *oldest;
 	size_t all = 0, own = 0;
 
 	for (struct host_entry *h = m->warm_hosts; h; h = h->next) {
-		all++;
-		if (!takes_runs_of(h, token))
-			continue;
-		own++;
-		if (h->state != WARM_HOST_MAKING && (!h->s || !h->s->active) &&
-		    (!oldest || h->used_ns < oldest->used_ns))
-			oldest = h;
+		all += !h->is_retired;
+		own += takes_runs_of(h, token);
 	}
-	if (all >= WARM_HOSTS_MAX && !own)
-		return false;
 	if (own < WARM_HOSTS_PER_TOKEN && all < WARM_HOSTS_MAX)
 		return true;
-	if (!oldest || now_ns() - oldest->used_ns < UNUSED_NS)
+	oldest = own ? find_oldest(m, token, UNUSED_NS) : find_oldest(m, NULL, YIELD_NS);
+	if (!oldest)
 		return false;
 	retire_host(oldest);
 	return true;
@@ -337,7 +349,7 @@ bool manager_warm_host_suits(struct manager *m, const struct caller *who,
 
 bool options_are_warm_host(const struct create_options *o)
 {
-	return o->warm_host[0] + o->warm_host[1] > 0;
+	return o->warm_host[0] > 0;
 }
 
 bool warm_is_refusal(const struct err *e)

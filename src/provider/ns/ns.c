@@ -456,7 +456,7 @@ void ns_booted(struct ns_sandbox *s, const struct booted *result, int pidfd,
 	describe_booted(s, result);
 	s->at.pid = result->pid;
 	s->at.identity = result->identity;
-	s->at.warm_host_lanes = s->boot->warm_host[0] + s->boot->warm_host[1];
+	s->at.warm_host_lanes = ipc_boot_lanes(s->boot);
 	s->pidfd = pidfd;
 	note_scratch(s);
 	memcpy(s->i->blob, &s->at, sizeof(s->at));

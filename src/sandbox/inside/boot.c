@@ -186,13 +186,17 @@ static void remove_own_lanes(const struct boot_request *r)
 static void make_lanes(const struct boot_request *r, struct guest_start *g,
 		       struct warm_host_settings *settings)
 {
-	unsigned count = r->warm_host->lanes[0] + r->warm_host->lanes[1];
+	unsigned count = 0, kind = 0, of_kind = 0;
 	struct limits limits;
 	struct cgroup c;
 	char name[64];
 	int joins = 0;
 
-	for (unsigned i = 0; i < count && joins >= 0; i++) {
+	for (unsigned k = 0; k < WARM_KINDS; k++)
+		count += r->warm_host->lanes[k];
+	for (unsigned i = 0; i < count && joins >= 0; i++, of_kind++) {
+		for (; of_kind == r->warm_host->lanes[kind]; of_kind = 0)
+			kind++;
 		name_lane(name, sizeof(name), r->cgroup_name, i);
 		cgroup_init_at(&c, r->cgroups, name);
 		/* A lane is not paused or measured alone, and each controller costs a join. */
@@ -202,7 +206,7 @@ static void make_lanes(const struct boot_request *r, struct guest_start *g,
 		 * cgroup_create already allows for pid 1; a lane for commands has further processes
 		 * of ours.
 		 */
-		if (i < r->warm_host->lanes[0])
+		if (kind != WARM_FORKED_KIND)
 			limits.pids += LANE_OWN_PIDS - 1;
 		cgroup_create(&c, &limits);
 		/* The process that passes on requests and answers gets the processor first. */

@@ -16,8 +16,8 @@ struct boot_volume {
 
 /* A warm host (warm/warm.h): it keeps capabilities over its own user namespace, and has lanes. */
 struct boot_warm_host {
-	unsigned lanes[2];		   /* for commands, for the interpreter */
-	unsigned first[2];		   /* of these, how many are made at the start */
+	unsigned lanes[WARM_KINDS];	   /* for commands, for Python, for Node */
+	unsigned first[WARM_KINDS];	   /* of these, how many are made at the start */
 	struct limits limits;		   /* of each warm sandbox */
 	layer_set required;		   /* for every task that runs in it */
 	struct list modules;		   /* loaded by the interpreter */

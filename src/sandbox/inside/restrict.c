@@ -56,7 +56,8 @@ static uint64_t most_pids(const struct plan *p)
 	const struct boot_warm_host *n = p->guest ? p->guest->warm_host : NULL;
 	uint64_t one = p->spec->limits.pids + 1;
 
-	return n ? (one + WARM_HOST_LANE_PIDS) * (n->lanes[0] + n->lanes[1] + 1) : one;
+	return n ? (one + WARM_HOST_LANE_PIDS) * (n->lanes[0] + n->lanes[1] + n->lanes[2] + 1)
+		 : one;
 }
 
 int restrict_limits(const struct plan *p, struct err *e)

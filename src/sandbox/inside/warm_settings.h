@@ -41,12 +41,12 @@ static inline int warm_file_count(const struct warm_settings *t)
 /* Open fds of a warm host's pid 1, besides the GUEST_FD_* of wire/guest.h. */
 #define WARM_HOST_FD_SETTINGS 7 /* struct warm_host_settings, to be read */
 #define WARM_HOST_FD_JOINS 8	/* warm_file_count for each lane */
-#define WARM_HOST_LANES 16	/* at most */
+#define WARM_HOST_LANES 20	/* at most */
 
 struct warm_host_settings {
 	struct warm_settings sandbox;
-	unsigned lanes[2]; /* at most, by kind */
-	unsigned first[2]; /* made at the start; others when requests wait */
+	unsigned lanes[WARM_KINDS]; /* at most, by kind */
+	unsigned first[WARM_KINDS]; /* made at the start; others when requests wait */
 };
 
 /*
@@ -54,3 +54,4 @@ struct warm_host_settings {
  * warm sandbox.
  */
 #define LANE_OWN_PIDS 3
+#define WARM_FORKED_KIND 1 /* Python: its lanes have no spawner */

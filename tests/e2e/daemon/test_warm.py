@@ -4,6 +4,7 @@ import concurrent.futures
 import json
 import os
 import re
+import shutil
 import signal
 import time
 import unittest
@@ -22,6 +23,37 @@ for _ in range(4):
     os.waitpid(pid, 0)
 print(json.dumps([time.process_time(), resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime]))
 """
+
+NODE = {
+    "print": "console.log(42, 'a', {b: 1}); console.error('e')",
+    "exit": "process.exit(3)",
+    "exit code": "process.exitCode = 4; process.on('exit', c => console.log('bye', c))",
+    "throw": "function f() { throw new Error('no') }\nf()",
+    "reject": "Promise.reject(new Error('r'))",
+    "syntax": "let x = (;",
+    "argv": "console.log(process.argv, process.execArgv, process.title, process.env.MINE)",
+    "module": "console.log(__filename, require.main === module, module.id, module.children.length, module.paths[0])",
+    "cache": "console.log(process.mainModule === module, Object.keys(require.cache))",
+    "cwd": "console.log(process.cwd(), require('fs').readdirSync('.'), process.umask())",
+    "env": "console.log(Object.keys(process.env).sort().join())",
+    "stdin": "process.stdin.on('data', d => console.log(String(d))).on('end', () => console.log('end'))",
+    "stdin at once": "console.log(require('fs').readFileSync(0, 'utf8'))",
+    "import": "import('fs').then(m => console.log(typeof m.readFileSync))",
+    "child": "console.log(require('child_process').execSync('echo hi; cat; pwd').toString())",
+    "thread": "const {Worker, isMainThread} = require('worker_threads')\n"
+              "if (isMainThread) new Worker(__filename).on('exit', c => console.log('done', c)); else console.log('in')",
+    "globals": "console.log(Object.keys(globalThis).join(), process.eventNames(), this === module.exports)",
+    "killed": "process.kill(process.pid, 'SIGKILL'); setTimeout(() => {}, 1000)",
+    "trace": "console.log(new Error('t').stack)",
+    "large": "console.log('x'.repeat(300000))",
+}
+
+BASH = {
+    "print": "echo $0 $# \"$2\" $MINE; cat; pwd; umask; echo e >&2",
+    "exit": "exit 3",
+    "syntax": "if true; then",
+    "killed": "kill -9 $$",
+}
 
 TERMINALS = """
 import os
@@ -221,12 +253,12 @@ class Warm(harness.Case):
     def test_what_cannot_be_warm_is_cold(self):
         for body in (
             {"code": "pass", "warm": "off"},
-            {"code": "pass", "files": [{"path": "a", "content": "b"}]}, {"code": "pass", "capture": ["*"]},
-            {"code": "pass", "env": {"PYTHONHASHSEED": "1"}}, {"code": "pass", "env": {"LC_ALL": "C"}},
+            {"code": "pass", "capture": ["*"]}, {"code": "pass", "guard": "imports"},
+            {"cmd": ["true"], "files": [{"path": "/var/tmp/a", "content": "b"}]},
+            {"cmd": ["true"], "files": [{"path": "a", "content": "x" * 300000}]},
+            {"cmd": ["true"], "tmpfs": ["/mnt/t:size=1M"]},
             {"code": "import socket; exit(socket.gethostname() != 'mine')", "hostname": "mine"},
-            {"code": "pass", "env": {"PATH": "/bin"}}, {"code": "pass", "env": {"LD_PRELOAD": ""}},
             {"code": "pass", "require": ["seccomp"]},
-            {"code": "true", "language": "bash"},
         ):
             with self.subTest(body):
                 reply = self.d.post("/v1/run", body)
@@ -234,6 +266,46 @@ class Warm(harness.Case):
                 self.assertEqual(reply.json["layers"]["recycled"], [])
                 self.assertEqual(reply.json["exit_code"], 0, reply)
         self.assertError(self.d.post("/v1/run", {"code": "pass", "warm": "hot"}), 400, "invalid", "warm")
+
+    def test_code_in_other_languages_behaves_as_in_a_cold_run(self):
+        """With an interpreter that waits (node), and without."""
+        rows = [("node", name, code) for name, code in NODE.items()] if shutil.which("node") else []
+        rows += [("bash", name, code) for name, code in BASH.items()]
+        for language, name, code in rows:
+            with self.subTest(language, name=name):
+                body = {"language": language, "code": code, "stdin": "in\n", "args": ["a", "b c"],
+                        "env": {"MINE": "ä b"}}
+                harness.until(lambda: self.d.post("/v1/run", dict(body, warm="only")).status == 200, "a warm run")
+                self.assertSame(self.run_warm(**body), self.run_cold(**body), language + " " + name)
+
+    def test_an_interpreter_that_waits_serves_one_run(self):
+        if not shutil.which("node"):
+            self.skipTest("no node here")
+        body = {"language": "node", "code": "const fs = require('fs'); console.log(process.pid, fs.existsSync('/tmp/x'));"
+                                            "fs.writeFileSync('/tmp/x', ''); globalThis.left = 1; setInterval(() => {}, 1000);"
+                                            "setTimeout(() => process.exit(globalThis.left), 1)"}
+        for _ in range(4):
+            record = self.run_warm_soon(**body)
+            self.assertEqual((record["stdout"], record["exit_code"]), ("2 false\n", 1), record)
+
+    def test_files_come_along(self):
+        files = [{"path": "a/b/f.txt", "content": "text"}, {"path": "run.sh", "content": "#!/bin/sh\ncat a/b/f.txt", "mode": "755"},
+                 {"path": "bin", "content_base64": harness.b64(bytes(range(256)))}]
+        look = "./run.sh; wc -c <bin; find . -type f -printf '%m %u %p\\n' | sort"
+        for what in ({"shell": look}, {"language": "bash", "code": look},
+                     {"code": "import subprocess, sys; sys.exit(subprocess.call(['sh', '-c', %r]))" % look},
+                     {"language": "node", "code": "console.log(require('child_process').execSync(%s) + '')" % json.dumps(look)}):
+            if what.get("language") == "node" and not shutil.which("node"):
+                continue
+            with self.subTest(what):
+                body = dict(what, files=files)
+                self.run_warm_soon(**body)
+                self.assertSame(self.run_warm(**body), self.run_cold(**body), str(what))
+
+    def test_files_that_cannot_be_placed_run_cold(self):
+        for paths in (("a", "a/b"), ("a", "a"), ("../a",), ("a/../b",)):
+            reply = self.d.post("/v1/run", {"cmd": ["true"], "files": [{"path": p, "content": "x"} for p in paths]})
+            self.assertFalse(reply.status == 200 and reply.json["layers"]["recycled"], reply)
 
     def test_limits_of_ones_own(self):
         """Asked for again and again they are warm, too, and hold."""

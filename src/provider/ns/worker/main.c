@@ -25,7 +25,7 @@ struct workshop {
 
 static bool is_warm_host(const struct boot_job *job)
 {
-	return job->boot.warm_host[0] + job->boot.warm_host[1] > 0;
+	return ipc_boot_lanes(&job->boot) > 0;
 }
 
 static void raise_to(uint64_t *value, uint64_t least)
@@ -70,14 +70,15 @@ static int make_spec(const struct boot_job *job, struct sandbox_spec *s, struct 
 static int boot_warm_host(const struct boot_job *job, struct boot_request *r,
 			  const struct workshop *p, struct boot_result *ret)
 {
-	const struct guest_file *script = &guest_file_zygote_py;
+	const struct guest_file *script = &guest_file_zygote_py, *waiter = &guest_file_waiter_js;
 	struct injected_file files[] = {
 		{"/run/cloche/zygote.py", (char *)script->bytes, script->size, 0444},
 		{"/run/cloche/zygote.so", p->zygote, p->zygote_size, 0555},
+		{"/run/cloche/waiter.js", (char *)waiter->bytes, waiter->size, 0444},
 	};
 	struct boot_warm_host warm_host = {
-		.lanes = {job->boot.warm_host[0], job->boot.warm_host[1]},
-		.first = {job->lanes, job->lanes},
+		.lanes = {job->boot.warm_host[0], job->boot.warm_host[1], job->boot.warm_host[2]},
+		.first = {job->lanes, job->lanes, 0},
 		.limits = job->boot.limits,
 		.required = r->spec->required_layers | LAYER_BIT(LAYER_CAPS),
 		.files = files,
