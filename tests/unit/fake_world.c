@@ -334,7 +334,10 @@ static void fake_destroy(struct world *w, const struct ipc *asked)
 		guest_hang_up(g);
 		g->used = false;
 	}
-	reply(w, asked, &m, -1);
+	if (w->dies_in_destroy)
+		shutdown(w->sock, SHUT_RDWR);
+	else
+		reply(w, asked, &m, -1);
 }
 
 static void fake_snapshot(struct world *w, const struct ipc *asked)

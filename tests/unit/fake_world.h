@@ -46,8 +46,9 @@ struct world {
 	enum err_kind fail_kind; /* as this */
 	unsigned fail_destroys, fail_connects;
 	bool fail_claims, fail_updates, mute_guests, hold_boots;
-	bool abandoned;	 /* world_free leaves all as it is, like a killed daemon */
-	struct ipc held; /* a boot that waits for world_boot_held */
+	bool dies_in_destroy; /* the broker ends when it has destroyed one, without an answer */
+	bool abandoned;	      /* world_free leaves all as it is, like a killed daemon */
+	struct ipc held;      /* a boot that waits for world_boot_held */
 	uint64_t oom_kills;
 	/* what happened */
 	unsigned boots, destroys, claims, snapshots, snapshot_deletes, connects;

@@ -168,6 +168,37 @@ static void keeps_the_old_state_if_it_cannot_be_saved(void **state)
 	failing_close(&f);
 }
 
+/* The broker is killed when it has destroyed the sandbox, before it could say so. */
+static void keeps_the_files_of_a_stop_that_was_cut(void **state)
+{
+	struct failing_store f;
+	struct world *w;
+	struct sandbox *s;
+	char id[IPC_ID];
+	struct answer a;
+	struct err e;
+
+	(void)state;
+	failing_open(&f);
+	w = world_new(0, f.store);
+	world_news(w, IPC_READY, NULL);
+	world_step(w);
+	s = create(w, &tenant_a);
+	snprintf(id, sizeof(id), "%s", sandbox_id(s));
+	w->dies_in_destroy = w->abandoned = true;
+	do_it(w, sandbox_stop, s, &a);
+	assert_int_equal(ERR_SYSTEM, a.err.kind);
+	world_free(w);
+	w = world_new(0, f.store);
+	world_news(w, IPC_READY, NULL);
+	world_step(w);
+	s = manager_find(w->manager, &tenant_a, id, &e);
+	assert_non_null(s);
+	assert_int_equal(STATE_STOPPED, sandbox_state(s));
+	world_free(w);
+	failing_close(&f);
+}
+
 /* ---- a guest that does not answer ---- */
 
 static struct sandbox *make_unreachable(struct world *w, unsigned failing)
@@ -241,6 +272,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(keeps_the_old_state_if_it_cannot_be_saved),
+		cmocka_unit_test(keeps_the_files_of_a_stop_that_was_cut),
 		cmocka_unit_test(waits_for_a_guest_that_does_not_answer),
 		cmocka_unit_test(lets_the_owner_decide),
 		cmocka_unit_test(ends_an_unreachable_one_by_time),
