@@ -356,7 +356,7 @@ class World:
 
     def audit_files(self):
         top = os.path.join(self.daemon.dir, "state", "audit")
-        return [os.path.join(top, name) for name in sorted(os.listdir(top))]
+        return [os.path.join(top, name) for name in sorted(os.listdir(top)) if name.startswith("audit.log")]
 
 
 def main():
