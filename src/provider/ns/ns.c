@@ -233,7 +233,8 @@ static bool clear_cgroups(const struct ns_sandbox *s)
 	char name[CGROUP_NAME];
 
 	ns_cgroup_name(s, name);
-	if (s->at.warm_host_lanes && !boot_remove_lanes(&s->ns->cgroups, name))
+	/* What was left without a record (no pid) may have been a warm host. */
+	if ((s->at.warm_host_lanes || !s->at.pid) && !boot_remove_lanes(&s->ns->cgroups, name))
 		return false;
 	if (!is_of_another(s) && cgroup_try_remove_at(&s->ns->cgroups, name))
 		return true;
