@@ -220,3 +220,20 @@ class ServiceManager(Own):
         finally:
             d.terminate()
             d.wait(harness.DEADLINE)
+
+
+class Leftovers(Own):
+    def test_lanes_without_a_record(self):
+        """A daemon that is killed while it boots a warm host leaves cgroups behind, and no record."""
+        d = self.daemon("pool_size: 0\n")
+        box = Box(d)
+        made = [os.path.join(top, name) for top, names, _ in os.walk("/sys/fs/cgroup") for name in names
+                if name == "cloche-box-%s-%s" % (d.tag(), box.id)]
+        if not made:
+            self.skipTest("sandboxes have no cgroup here")
+        d.stop()
+        left = [path.replace(box.id, "a" * 20) + "-3" for path in made]
+        for path in left:
+            os.mkdir(path)
+        d.start()
+        until(lambda: not any(map(os.path.exists, left)), "the end of what was left")
