@@ -107,3 +107,12 @@ const char *share_name(enum share kind)
 {
 	return rows[kind].name;
 }
+
+void shares_each(const struct shares *s,
+		 void (*call)(void *arg, const char *tenant, const struct budget *budgets),
+		 void *arg)
+{
+	for (size_t i = 0; i < TENANT_BUCKETS; i++)
+		for (const struct tenant *t = s->table[i]; t; t = t->next)
+			call(arg, t->name, t->budgets);
+}

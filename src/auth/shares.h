@@ -44,3 +44,7 @@ struct loop_user *shares_user(struct shares *s, const char *tenant);
 /* Always -1: ERR_LIMIT, and which share is used up. */
 int shares_refuse(enum share kind, struct err *e);
 const char *share_name(enum share kind);
+/* Every tenant that was ever seen, in no order; budgets by enum share. */
+void shares_each(const struct shares *s,
+		 void (*call)(void *arg, const char *tenant, const struct budget *budgets),
+		 void *arg);

@@ -315,6 +315,8 @@ struct manager *manager_new(const struct manager_parts *parts);
 /* Links are closed; sandboxes keep running. */
 void manager_free(struct manager *m);
 void manager_set_config(struct manager *m, const struct config *config);
+/* The operator, and tokens with the scope admin. */
+bool caller_sees_all(const struct caller *who);
 /* What tenants share; made and freed with the manager. */
 struct shares *manager_shares(struct manager *m);
 /* IPC_ADOPTED, IPC_FOREIGN, IPC_READY and IPC_DIED; takes the fd over. */

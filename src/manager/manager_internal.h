@@ -186,7 +186,6 @@ void sandbox_remove(struct sandbox *s); /* removes it from the tables */
 struct sandbox *manager_lookup(struct manager *m, const char *id);
 void manager_log(struct manager *m, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void id_make(char ret[IPC_ID]);
-bool caller_sees_all(const struct caller *who);
 /* Calls done from the loop, with an error or (e NULL) without. */
 void answer_later(struct manager *m, sandbox_done done, void *arg, const struct err *e);
 void answer_json_later(struct manager *m, json_done done, void *arg, const struct err *e);

@@ -68,7 +68,10 @@ static const struct {
 	{"StatsSample", "time:string " STATS_MEMBERS},
 	{"Stats", STATS_MEMBERS STATS_LIMITS " history:[StatsSample]"},
 	{"StatsRow", "id:string name:string? state:string " STATS_MEMBERS STATS_LIMITS},
-	{"AllStats", "sandboxes:[StatsRow]"},
+	{"Totals", "tenant:string connections:integer bodies:integer output:integer "
+		   "uploads:integer snapshots:integer jobs:integer sandboxes:integer "
+		   "memory:integer disk:integer"},
+	{"AllStats", "sandboxes:[StatsRow] tenants:[Totals]"},
 	{"Snapshot", "id:string name:string? digest:string size_bytes:integer excluded:[string] "
 		     "created_at:string sandbox:string?"},
 	{"Snapshots", "snapshots:[Snapshot]"},

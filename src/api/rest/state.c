@@ -1,6 +1,8 @@
 /* States of a sandbox: start, stop, pause, resume, waiting for a state; statistics and events. */
 #include "api/rest/rest.h"
 
+#include "auth/shares.h"
+
 const struct body_table v1_empty_table = {NULL, 0, BODY_ALONE};
 
 /* ---- verbs ---- */
@@ -133,9 +135,45 @@ void v1_stats(struct exchange *x)
 	sandbox_stats(x->sandbox, v1_answer_json, x);
 }
 
+struct totals {
+	const struct caller *who;
+	json_t *all;
+};
+
+/* One row: what the tenant holds of everything that tenants share. */
+static void add_totals(void *arg, const char *tenant, const struct budget *budgets)
+{
+	const struct totals *t = arg;
+	json_t *row;
+	uint64_t sum = 0;
+
+	for (int i = 0; i < SHARE_COUNT; i++)
+		sum += budgets[i].used;
+	if (!str_equal(tenant, t->who->token) && (!caller_sees_all(t->who) || !sum))
+		return;
+	row = json_pack("{s:s}", "tenant", *tenant ? tenant : "operator");
+	for (int i = 0; i < SHARE_COUNT; i++)
+		json_object_set_new(row, share_name((enum share)i),
+				    json_integer((json_int_t)budgets[i].used));
+	json_array_append_new(t->all, row);
+}
+
+static void answer_all_stats(void *arg, json_t *value, const struct err *e)
+{
+	struct exchange *x = arg;
+	struct totals t = {&x->caller, NULL};
+
+	if (value) {
+		t.all = json_array();
+		shares_each(manager_shares(x->api->manager), add_totals, &t);
+		json_object_set_new(value, "tenants", t.all);
+	}
+	v1_answer_json(x, value, e);
+}
+
 void v1_all_stats(struct exchange *x)
 {
-	manager_stats(x->api->manager, &x->caller, v1_answer_json, x);
+	manager_stats(x->api->manager, &x->caller, answer_all_stats, x);
 }
 
 void v1_health(struct exchange *x)

@@ -143,6 +143,12 @@ class Auth(harness.Case):
         self.assertError(self.d.get(box.path, token=other), 404)
         self.assertEqual(self.d.get("/v1/sandboxes", token=other).json["sandboxes"], [])
         self.assertError(self.d.post("/v1/sandboxes", {"memory": "600M"}, token=maker), 403)
+        totals = self.d.get("/v1/stats", token=reader).json["tenants"]
+        self.assertEqual([(t["tenant"], t["sandboxes"], t["memory"]) for t in totals],
+                         [("@team", 1, 64 << 20)])
+        self.assertIn("@team", [t["tenant"] for t in self.d.get("/v1/stats").json["tenants"]])
+        self.assertEqual([t["tenant"] for t in self.d.get("/v1/stats", token=other).json["tenants"]],
+                         ["@teams"])
         tokens = {t["name"]: t for t in self.d.get("/v1/tokens").json["tokens"]}
         self.assertEqual(tokens["team-maker"]["tenant"], "team")
         records = self.d.get("/v1/audit?target=" + box.id).json["records"]
