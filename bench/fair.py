@@ -23,6 +23,7 @@ import subprocess
 import sys
 import threading
 import time
+import zlib
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import run as bench_run  # noqa: E402
@@ -443,6 +444,162 @@ def mcp_sessions(h):
 def spinning_commands(h):
     path = h.tenant().box(cpus=1)
     h.again(lambda t: t.ask("POST", path + "/exec", {"shell": "while :; do :; done", "timeout": 5}), 2)
+
+
+# ---- what comes from inside, and what keeps the manager busy
+
+
+class Interpreter:
+    """A sandbox of the E2B door with its ports."""
+
+    def __init__(self, h, template="base"):
+        self.h, self.t = h, h.tenant()
+        status, body = self.t.ask("POST", "/sandboxes", {"templateID": template, "timeout": 3000, "secure": True},
+                                  {"X-API-Key": h.key, "Content-Type": "application/json"})
+        assert status == 201, body
+        self.sandbox = json.loads(body)
+
+    def headers(self, port):
+        return {"E2b-Sandbox-Id": self.sandbox["sandboxID"], "E2b-Sandbox-Port": str(port),
+                "X-Access-Token": self.sandbox["envdAccessToken"], "Content-Type": "application/json"}
+
+    def execute(self, t, code):
+        return t.ask("POST", "/execute", {"code": FORGE + code}, self.headers(49999))
+
+
+# Finds the descriptor of the kernel's protocol, as hostile code would.
+FORGE = """
+import fcntl, os
+fd = next(f for f in range(100, 130) if os.path.exists('/proc/self/fd/%d' % f) and fcntl.fcntl(f, fcntl.F_GETFL) & 3)
+def put(b):
+    while b:
+        b = b[os.write(fd, b):]
+"""
+
+
+@case
+def contexts_without_newline(h):
+    box = Interpreter(h, "code-interpreter-v1")
+    h.again(lambda t: box.execute(t, "put(b'x' * ((9 << 20) - 70000))\nfor _ in range(60000): put(b'x')\n"
+                                     "put(bytes([10]))\n"), 2)
+
+
+@case
+def contexts_with_long_lines(h):
+    box = Interpreter(h, "code-interpreter-v1")
+    h.again(lambda t: box.execute(t, "line = b'{\"id\": 1, \"type\": \"result\", \"data\": [' + b'0,' * (4 << 20) + b'0]}'"
+                                     " + bytes([10])\nfor _ in range(8): put(line)\n"), 2)
+
+
+@case
+def contexts_with_tiny_lines(h):
+    box = Interpreter(h, "code-interpreter-v1")
+    h.again(lambda t: box.execute(t, "for _ in range(200): put(b'{\"id\":1,\"type\":\"stdout\",\"text\":\"\"}\\n' * 2000)\n"), 2)
+
+
+@case
+def gzip_bombs(h):
+    box = Interpreter(h)
+    packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    body = packer.compress(b'--B\r\nContent-Disposition: form-data; name="file"; filename="f"\r\n\r\n')
+    for _ in range(60):
+        body += packer.compress(bytes(1 << 20))
+    body += packer.compress(b"\r\n--B--\r\n") + packer.flush()
+    headers = {**box.headers(49983), "Content-Encoding": "gzip", "Content-Type": "multipart/form-data; boundary=B"}
+    h.again(lambda t: t.ask("POST", "/files?path=/tmp/x&username=user", body, headers), 4)
+
+
+@case
+def stalled_imports(h):
+    h.many(32, h.head("PUT /v1/snapshots/stalled/tar", h.auth(), "Content-Length: 200000000") + bytes(512))
+    h.hold()
+
+
+@case
+def snapshot_floods(h):
+    t = h.tenant()
+    boxes = [t.box() for _ in range(8)]
+
+    def snap(t):
+        for box in boxes:
+            _, body = t.ask("POST", box + "/snapshot", {})
+            if b'"id"' in body:
+                t.ask("DELETE", "/v1/snapshots/" + json.loads(body)["id"])
+
+    h.again(snap, 8)
+
+
+@case
+def create_bursts(h):
+    def cycle(t):
+        status, body = t.ask("POST", "/v1/sandboxes", {"ttl": 60, "memory": "64M", "hostname": "other"})
+        if status == 201:
+            t.ask("DELETE", "/v1/sandboxes/" + json.loads(body)["id"])
+
+    h.again(cycle, 64)
+
+
+@case
+def busy_streams(h):
+    """Fifty commands whose output is read as fast as it comes."""
+    path = h.tenant().box()
+    h.again(lambda t: t.ask("POST", path + "/exec", {"shell": "yes | head -c 3000000"}, {"Accept": "text/event-stream"}), 50)
+
+
+@case
+def huge_directories(h):
+    t = h.tenant()
+    path = t.box(disk="256M")
+    t.ask("POST", path + "/exec", {"shell": "mkdir many; cd many; seq 30000 | xargs touch"})
+    h.again(lambda t: t.ask("GET", path + "/files?path=many&list=1"), 4)
+
+
+@case
+def watch_floods(h):
+    t = h.tenant()
+    path = t.box()
+    h.many(8, h.head("GET %s/files/watch?path=." % path, h.auth(), "Accept: text/event-stream"))
+    t.ask("POST", path + "/exec", {"shell": "while :; do touch a b c; rm a b c; done", "background": True})
+    h.hold()
+
+
+@case
+def searches_of_big_trees(h):
+    t = h.tenant()
+    path = t.box(disk="256M")
+    t.ask("POST", path + "/exec", {"shell": "mkdir many; cd many; for i in $(seq 200); do seq 2000 > $i; done"})
+    h.again(lambda t: t.ask("POST", path + "/files/search", {"path": "many", "content": "1", "limit": 10000}), 4)
+
+
+@case
+def stats_polling(h):
+    t = h.tenant()
+    for _ in range(40):
+        t.box(memory="64M")
+    h.again(lambda t: t.ask("GET", "/v1/stats"), 16)
+
+
+@case
+def unread_event_feeds(h):
+    path = h.tenant().box()
+    h.many(100, h.head("GET /v1/events", h.auth(), "Accept: text/event-stream"))
+    h.again(lambda t: t.ask("PATCH", path, {"metadata": {"a": "x" * 1000}}), 4)
+
+
+
+@case
+def kernel_restarts(h):
+    box = Interpreter(h, "code-interpreter-v1")
+    h.again(lambda t: (t.ask("POST", "/contexts", {"language": "python"}, box.headers(49999)),
+                       t.ask("POST", "/contexts/python/restart", None, box.headers(49999))), 2)
+
+
+@case
+def huge_e2b_directories(h):
+    box = Interpreter(h)
+    box.t.ask("POST", "/v1/sandboxes/%s/exec" % box.sandbox["sandboxID"],
+              {"shell": "mkdir /tmp/many; cd /tmp/many; seq 15000 | xargs touch"})
+    h.again(lambda t: t.ask("POST", "/filesystem.Filesystem/ListDir", {"path": "/tmp/many"}, box.headers(49983)), 4)
 
 
 # ---- the run

@@ -115,9 +115,15 @@ void sandbox_end(struct sandbox *s, enum sandbox_state state, enum mover by, con
 }
 
 /* One request that destroys all sandboxes of a caller. */
+#define DESTROYS_AT_ONCE 64 /* of one request: others use the broker, too */
+
 struct destroy_all {
-	const struct caller *who; /* valid only while the jobs are submitted */
+	struct manager *m;
+	struct caller who;
+	char (*ids)[IPC_ID];
+	size_t total, room, next; /* of ids */
 	size_t open, count;
+	struct loop_task task;
 	void (*done)(void *arg, size_t count);
 	void *arg;
 };
@@ -127,20 +133,39 @@ static void on_one_destroyed(void *arg, struct sandbox *s, const struct err *e)
 	struct destroy_all *a = arg;
 
 	a->count += s != NULL;
-	if (--a->open > 0)
-		return;
-	a->done(a->arg, a->count);
-	free(a);
+	a->open--;
+	loop_task_add(a->m->p.loop, &a->task);
 }
 
-static bool destroy_one(void *arg, struct sandbox *s)
+/* Destroys some of those that are left, as many as a turn has time for. */
+static void destroy_some(void *arg)
+{
+	struct destroy_all *a = arg;
+	struct loop *l = a->m->p.loop;
+
+	while (a->next < a->total && a->open < DESTROYS_AT_ONCE && !loop_turn_is_over(l)) {
+		struct sandbox *s = manager_lookup(a->m, a->ids[a->next++]);
+
+		if (!s || s->state == STATE_DESTROYED || s->state == STATE_FAILED)
+			continue;
+		a->open++;
+		sandbox_destroy(s, &a->who, on_one_destroyed, a);
+	}
+	if (a->next < a->total && a->open < DESTROYS_AT_ONCE) {
+		loop_task_add(l, &a->task);
+	} else if (a->next == a->total && !a->open) {
+		a->done(a->arg, a->count);
+		free(a->ids);
+		free(a);
+	}
+}
+
+static bool note_id(void *arg, struct sandbox *s)
 {
 	struct destroy_all *a = arg;
 
-	if (s->state == STATE_DESTROYED || s->state == STATE_FAILED)
-		return true;
-	a->open++;
-	sandbox_destroy(s, a->who, on_one_destroyed, a);
+	a->ids = array_room(a->ids, a->total, &a->room, sizeof(*a->ids));
+	memcpy(a->ids[a->total++], s->id, sizeof(s->id));
 	return true;
 }
 
@@ -149,8 +174,9 @@ void manager_destroy_all(struct manager *m, const struct caller *who,
 {
 	struct destroy_all *a = must_alloc(calloc(1, sizeof(*a)));
 
-	/* One open end stands for the list itself, so that done comes from the loop even for an empty list. */
-	*a = (struct destroy_all){.who = who, .open = 1, .done = done, .arg = arg};
-	manager_each(m, who, destroy_one, a);
-	answer_later(m, on_one_destroyed, a, NULL);
+	*a = (struct destroy_all){.m = m, .who = *who, .done = done, .arg = arg};
+	a->task = (struct loop_task){
+		.call = destroy_some, .arg = a, .user = shares_user(m->shares, who->token)};
+	manager_each(m, who, note_id, a);
+	loop_task_add(m->p.loop, &a->task);
 }

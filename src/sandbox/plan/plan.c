@@ -14,7 +14,7 @@
  * cannot see each other, but count against the same per-user limits of the kernel.
  */
 #define FIRST_RANGE 0x1000u
-#define RANGES 0x6000u
+#define RANGES 0x3000u
 
 void plan_note(struct plan *p, const char *text)
 {

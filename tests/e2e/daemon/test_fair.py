@@ -171,7 +171,9 @@ class Admission(served.Case):
 
     def test_nothing_is_booted_while_the_host_is_short_of_memory(self):
         self.daemon.write_settings(self.settings + "memory_reserve: 1000T\n")
+        before = self.daemon.read_log().count("configuration read again")
         self.daemon.reload()
+        harness.until(lambda: self.daemon.read_log().count("configuration read again") > before, "the reload")
         done = []
         waiting = threading.Thread(target=lambda: done.append(self.create().status))
         waiting.start()
