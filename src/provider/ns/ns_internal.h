@@ -6,7 +6,8 @@
 #include "sandbox/inside/boot.h"
 
 #define BOOT_WORKERS 4
-#define ID_RANGES 0x3ff0 /* of 65536 ids each, from ID_RANGE_FIRST on; below are those of cloche run */
+#define ID_RANGES                                                                                  \
+	0x3ff0 /* of 65536 ids each, from ID_RANGE_FIRST on; below are those of cloche run */
 #define ID_RANGE_FIRST 0x4000
 #define CGROUP_NAME 64
 
