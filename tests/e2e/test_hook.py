@@ -24,6 +24,28 @@ def event(command="true", name="PreToolUse", tool="Bash", cwd=None, **call):
     }
 
 
+# Writes an index that names hooks, in the version of its first argument. git makes the blobs.
+PLANT_INDEX = """
+import hashlib, struct, subprocess, sys
+version, mark = int(sys.argv[1]), sys.argv[2]
+script = "#!/bin/sh\\ntouch %s\\n" % mark
+blob = subprocess.run(["git", "hash-object", "-w", "--stdin"], input=script.encode(), stdout=subprocess.PIPE).stdout
+data = b"DIRC" + struct.pack(">II", version, 2)
+last = b""
+for name in (b".git-", b".git/hooks/post-index-change"):
+    entry = struct.pack(">10I", *[0] * 6, 0o100755, *[0] * 3) + bytes.fromhex(blob.decode()) + struct.pack(">H", len(name))
+    if version == 4:
+        same = len(name) - len(name[4:] if last else name)
+        entry += bytes([len(last) - same]) + name[same:] + bytes(1)
+    else:
+        entry += name
+        entry += bytes(8 - len(entry) % 8)
+    data += entry
+    last = name
+open(".git/index", "wb").write(data + hashlib.sha1(data).digest())
+"""
+
+
 class Hook(cl.Case):
     def hook(self, what, *options, code=0, **env):
         text = what if isinstance(what, (str, bytes)) else json.dumps(what)
@@ -258,6 +280,76 @@ class Home(Hook):
         subprocess.run(["git", "status"], cwd=self.path("bare"), env=env, check=False,
                        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         self.assertFalse(os.path.exists(mark))
+
+    def test_what_git_would_write(self):
+        self.plant_by_git()
+
+    def test_session_and_what_git_would_write(self):
+        self.plant_by_git("--session")
+
+    def plant_by_git(self, *options):
+        """The next git outside writes no hook: by names in its index, by links in its directory."""
+        if not shutil.which("git"):
+            self.skipTest("no git")
+        env = dict(os.environ, HOME=self.top, GIT_CONFIG_NOSYSTEM="1")
+        for who in ("AUTHOR", "COMMITTER"):
+            env.update({"GIT_%s_NAME" % who: "a", "GIT_%s_EMAIL" % who: "a@b"})
+        git = lambda *a: subprocess.run(["git", *a], cwd=self.dir, env=env, check=False,
+                                        stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        git("init", "-q", "-b", "main", ".")
+        self.write("a", "1")
+        hook = "#!/bin/sh\n"
+        self.write(".git/hooks/post-checkout", hook, 0o755)
+        git("add", "a")
+        git("commit", "-q", "-m", "x")
+        # An index that git made arrives.
+        self.agent("echo 2 >b; git add b", *options)
+        self.assertIn(b"A  b", git("status", "--short").stdout)
+        mark = os.path.join(self.top, "mark")
+        for version in (2, 4):
+            self.write("plant.py", PLANT_INDEX)
+            self.agent("python3 plant.py %d %s" % (version, mark), *options)
+            for command in ("checkout", "."), ("reset", "-q", "--hard"), ("stash",):
+                git(*command)
+            self.assertFalse(os.path.exists(self.path(".git/hooks/post-index-change")), version)
+        self.assertFalse(os.path.exists(mark))
+        # git appends to its log, which must not be a hook.
+        self.agent("git checkout -q -b 'x;touch${IFS}%s;x'; rm .git/logs/HEAD; "
+                   "ln -s ../hooks/post-checkout .git/logs/HEAD" % mark, *options)
+        git("checkout", "-q", "main")
+        self.assertEqual(self.read(".git/hooks/post-checkout"), hook)
+        self.assertFalse(os.path.exists(mark))
+        self.assertEqual(git("status").returncode, 0)
+
+    def test_session_that_closes_directories(self):
+        """The command's modes do not keep control files from being put back; nor do names that it took."""
+        self.write("sub/.envrc", "mine")
+        self.write(".husky/_/h", "mine")
+        for name in (".husky/_", ".husky"):
+            os.chmod(self.path(name), 0o555)
+        try:
+            r = self.agent("echo evil >sub/.envrc; chmod 555 sub; mkdir new hid; echo evil >new/.envrc; chmod 555 new; "
+                           "echo evil >hid/.envrc; chmod 0 hid; chmod -R u+w .husky; rm -r .husky; echo evil >.envrc; "
+                           "touch .envrc.cloche-set-aside; "
+                           "for i in $(seq 1000); do : >.envrc.cloche-set-aside.$i; done; chmod 555 .", "--session")
+            os.chmod(self.dir, 0o755)
+            for name in ("new/.envrc", "hid/.envrc", ".envrc"):
+                self.assertFalse(os.path.exists(self.path(name)), name)
+                self.assertIn("skipped %s: control file: set aside" % name, r.err)
+            self.assertEqual((self.read("sub/.envrc"), self.read(".husky/_/h")), ("mine", "mine"))
+            modes = [os.stat(self.path(name)).st_mode & 0o777 for name in ("sub", "new", ".husky", ".husky/_")]
+            self.assertEqual(modes, [0o555] * 4)
+        finally:
+            for name in (".", "sub", "new", "hid", ".husky", ".husky/_"):
+                if os.path.exists(self.path(name)):
+                    os.chmod(self.path(name), 0o755)
+
+    def test_session_and_hard_links(self):
+        """A control file that is as before, but has a second name, could be written to later."""
+        self.write("sub/.envrc", "mine")
+        self.agent("cat sub/.envrc >other; mv sub old; mkdir sub; ln other sub/.envrc", "--session")
+        self.write("other", "evil")
+        self.assertEqual(self.read("sub/.envrc"), "mine")
 
     def test_what_agents_would_run(self):
         names = (".claude/settings.local.json", ".claude/settings.json", ".mcp.json", "sub/.mcp.json",

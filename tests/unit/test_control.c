@@ -5,6 +5,7 @@
 #include "base/auto.h"
 #include "base/str.h"
 #include "sandbox/workspace/control.h"
+#include "sandbox/workspace/git_index.h"
 #include "workspace.h"
 
 #include <setjmp.h>
@@ -169,6 +170,184 @@ static void test_bare_repositories(void **state)
 	put("upper/half/HEAD", "ref: refs/heads/main\n");
 	expect(*state, true,
 	       "added bare/HEAD\nskipped bare/config\nadded bare/objects/x\nskipped half/HEAD\n");
+}
+
+/* git makes no links in its own directories. Elsewhere they are as good as files. */
+static void test_links_in_repositories(void **state)
+{
+	put("lower/.git/HEAD", "x");
+	put("upper/.git/logs/refs/x", "x");
+	put("upper/bare/HEAD", "x");
+	put("upper/bare/logs/x", "x");
+	put("upper/sub/x", "x");
+	assert_int_equal(symlink("../hooks/post-checkout", "upper/.git/logs/HEAD"), 0);
+	assert_int_equal(symlink("../hooks/post-checkout", "upper/bare/logs/y"), 0);
+	assert_int_equal(symlink("x", "upper/sub/y"), 0);
+	expect(*state, true,
+	       "skipped .git/logs/HEAD\nadded .git/logs/refs/x\nadded bare/HEAD\nadded "
+	       "bare/logs/x\nskipped bare/logs/y\nadded sub/x\nadded sub/y\n");
+}
+
+/* ---- the index ---- */
+
+struct index_bytes {
+	char bytes[4096];
+	size_t len;
+	uint32_t starts[8];
+	size_t count, end;
+};
+
+static void add_number(struct index_bytes *x, uint32_t n)
+{
+	for (int shift = 24; shift >= 0; shift -= 8)
+		x->bytes[x->len++] = (char)(n >> shift);
+}
+
+static void start_index(struct index_bytes *x, uint32_t version, uint32_t count)
+{
+	memset(x, 0, sizeof(*x));
+	memcpy(x->bytes, "DIRC", 4);
+	x->len = 4;
+	add_number(x, version);
+	add_number(x, count);
+}
+
+/* flags: the length of the name and more. cut: -1, or what version 4 has there. */
+static void add_entry(struct index_bytes *x, size_t hash, unsigned flags, int cut, const char *name)
+{
+	size_t start = x->len;
+
+	x->starts[x->count++] = (uint32_t)start;
+	x->len += 40 + hash;
+	x->bytes[x->len++] = (char)(flags >> 8);
+	x->bytes[x->len++] = (char)flags;
+	x->len += flags & 0x4000 ? 2 : 0;
+	if (cut >= 0)
+		x->bytes[x->len++] = (char)cut;
+	memcpy(x->bytes + x->len, name, strlen(name));
+	x->len += strlen(name);
+	x->len = cut >= 0 ? x->len + 1 : start + ((x->len - start + 8) & ~7u);
+	x->end = x->len;
+}
+
+static void add_plain(struct index_bytes *x, const char *name)
+{
+	add_entry(x, 20, (unsigned)strlen(name), -1, name);
+}
+
+/* Tables for threads: one block, and where the extensions begin. */
+static void add_tables(struct index_bytes *x, uint32_t start, uint32_t entries, uint32_t end)
+{
+	memcpy(x->bytes + x->len, "IEOT", 4);
+	x->len += 4;
+	add_number(x, 12);
+	add_number(x, 1);
+	add_number(x, start);
+	add_number(x, entries);
+	memcpy(x->bytes + x->len, "EOIE", 4);
+	x->len += 4;
+	add_number(x, 24);
+	add_number(x, end);
+	x->len += 20;
+}
+
+static bool is_safe(struct index_bytes *x, size_t hash)
+{
+	FILE *f = tmpfile();
+	bool safe;
+
+	assert_non_null(f);
+	assert_int_equal(fwrite(x->bytes, 1, x->len + hash, f), x->len + hash);
+	assert_int_equal(fflush(f), 0);
+	safe = git_index_is_safe(fileno(f), hash == 32);
+	fclose(f);
+	return safe;
+}
+
+static bool is_safe_name(const char *name)
+{
+	struct index_bytes x;
+
+	start_index(&x, 2, 2);
+	add_plain(&x, "a");
+	add_plain(&x, name);
+	return is_safe(&x, 20);
+}
+
+static void test_names_in_an_index(void **state)
+{
+	static const char *const bad[] = {".git/hooks/x", "a/.GIT/config", "../x", "a/../../x",
+					  "/etc/x",	  "a//b",	   ".",	   "a/.git"};
+	static const char *const good[] = {"a.git/x", ".gitignore", "a/..b", "dir/", ".github/x"};
+
+	for (size_t i = 0; i < ARRAY_LEN(bad); i++)
+		if (is_safe_name(bad[i]))
+			fail_msg("%s is safe", bad[i]);
+	for (size_t i = 0; i < ARRAY_LEN(good); i++)
+		if (!is_safe_name(good[i]))
+			fail_msg("%s is not safe", good[i]);
+}
+
+static void test_forms_of_an_index(void **state)
+{
+	struct index_bytes x;
+
+	/* The lengths of a name differ: git would read on in the middle of it. */
+	start_index(&x, 2, 1);
+	add_entry(&x, 20, 1, -1, "a.git");
+	assert_false(is_safe(&x, 20));
+	/* Another hash is another layout. */
+	start_index(&x, 2, 1);
+	add_entry(&x, 32, 1, -1, "a");
+	assert_true(is_safe(&x, 32));
+	start_index(&x, 3, 1);
+	add_entry(&x, 20, 0x4001, -1, "a");
+	assert_true(is_safe(&x, 20));
+	/* Version 4 leaves out what is as in the name before. */
+	start_index(&x, 4, 2);
+	add_entry(&x, 20, 4, 0, ".git");
+	assert_false(is_safe(&x, 20));
+	start_index(&x, 4, 2);
+	add_entry(&x, 20, 5, 0, ".git-");
+	add_entry(&x, 20, 6, 0, "x");
+	assert_true(is_safe(&x, 20));
+	start_index(&x, 4, 2);
+	add_entry(&x, 20, 5, 0, ".git-");
+	add_entry(&x, 20, 6, 1, "/x");
+	assert_false(is_safe(&x, 20));
+	/* More entries than there are, an unknown version, and nothing. */
+	start_index(&x, 2, 2);
+	add_plain(&x, "a");
+	assert_false(is_safe(&x, 20));
+	start_index(&x, 5, 0);
+	assert_false(is_safe(&x, 20));
+	x.len = 0;
+	assert_false(is_safe(&x, 20));
+}
+
+static void test_tables_of_an_index(void **state)
+{
+	static const struct {
+		int start, entries, end;
+		bool safe;
+	} cases[] = {{0, 2, 0, true}, {4, 2, 0, false}, {0, 3, 0, false}, {0, 2, 8, false}};
+	struct index_bytes x;
+
+	for (size_t i = 0; i < ARRAY_LEN(cases); i++) {
+		start_index(&x, 2, 2);
+		add_plain(&x, "a");
+		add_plain(&x, "b");
+		add_tables(&x, x.starts[0] + (uint32_t)cases[i].start, (uint32_t)cases[i].entries,
+			   (uint32_t)(x.end + (size_t)cases[i].end));
+		if (is_safe(&x, 20) != cases[i].safe)
+			fail_msg("case %zu", i);
+	}
+	/* A thread that begins with the second name takes it for a whole one. */
+	start_index(&x, 4, 2);
+	add_entry(&x, 20, 1, 0, "x");
+	add_entry(&x, 20, 6, 0, ".git/");
+	add_tables(&x, x.starts[1], 1, (uint32_t)x.end);
+	assert_false(is_safe(&x, 20));
 }
 
 /* ---- the list ---- */
@@ -376,6 +555,10 @@ int main(void)
 		TEST(test_control_files_are_not_deleted),
 		TEST(test_replaced_repository_is_left_alone),
 		TEST(test_bare_repositories),
+		TEST(test_links_in_repositories),
+		TEST(test_names_in_an_index),
+		TEST(test_forms_of_an_index),
+		TEST(test_tables_of_an_index),
 		TEST(test_every_row),
 		TEST(test_names_of_the_list),
 		TEST(test_folded_names),

@@ -48,7 +48,8 @@ struct item {
 
 static const char *const ADDED = "added", *const MODIFIED = "modified", *const DELETED = "deleted";
 
-static void walk_dir(struct visitor *w, const char *name, struct change_dir *p);
+static void walk_dir(struct visitor *w, const struct control_place *above, const char *name,
+		     struct change_dir *p);
 
 /* ---- the list ----------------------------------------------------------------------------------
  */
@@ -239,6 +240,9 @@ static void visit_file(struct visitor *w, const struct change_dir *p, struct ite
 			record_blocked(w, kind, false, note);
 		return;
 	}
+	if (!it->blocked && control_is_bad_index(&p->control, it->name, fd) &&
+	    how_named(w) != NAMED)
+		it->blocked = CONTROL_BAD_INDEX;
 	if (!it->blocked && (uint64_t)it->up.st_size > w->left.bytes) {
 		w->out.incomplete = true;
 		it->blocked = "too large";
@@ -349,7 +353,7 @@ static void visit_dir(struct visitor *w, const struct change_dir *p, struct item
 	if (it->has_low && is_new)
 		(child.blocked ? record_blocked : record_change)(w, DELETED, false, child.blocked);
 	before = w->out.total;
-	walk_dir(w, it->name, &child);
+	walk_dir(w, &p->control, it->name, &child);
 	settle_dir(w, it, &child, is_new, w->out.total == before);
 	w->out.failed += failed && w->out.total > already;
 	close_fd(&child.upper);
@@ -452,7 +456,8 @@ static void walk_hidden(struct visitor *w, const struct change_dir *p,
 			visit_named(w, p, names.items[i], true);
 }
 
-static void walk_dir(struct visitor *w, const char *name, struct change_dir *p)
+static void walk_dir(struct visitor *w, const struct control_place *above, const char *name,
+		     struct change_dir *p)
 {
 	auto_list struct list names = {0};
 	bool cut;
@@ -468,7 +473,7 @@ static void walk_dir(struct visitor *w, const char *name, struct change_dir *p)
 	}
 	w->depth++;
 	w->out.incomplete |= cut;
-	p->control = control_place_look(name, &names, p->lower);
+	p->control = control_place_look(above, name, &names, p->lower);
 	if (p->opaque && p->lower >= 0)
 		walk_hidden(w, p, &names);
 	for (size_t i = 0; i < names.count; i++)
@@ -490,7 +495,7 @@ int changes_collect(int upper_fd, int lower_fd, const struct change_options *opt
 	w->umask = umask(0);
 	umask(w->umask);
 	w->owner = (struct apply_owner){.set = geteuid() == 0, .uid = st.st_uid, .gid = st.st_gid};
-	walk_dir(w, "", &root);
+	walk_dir(w, NULL, "", &root);
 	if (w->out.count > 0)
 		qsort(w->out.items, w->out.count, sizeof(*w->out.items), compare_changes);
 	*ret = w->out;

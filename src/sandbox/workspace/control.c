@@ -3,6 +3,7 @@
 
 #include "base/glob.h"
 #include "base/utf8.h"
+#include "sandbox/workspace/git_index.h"
 #include "sandbox/workspace/safe_walk.h"
 
 #include <strings.h>
@@ -11,6 +12,9 @@ static const struct control_row git_file = {".git", ".git", CONTROL_ANY,
 					    "control file: leads git to a repository elsewhere"};
 static const struct control_row git_head = {
 	"head", "HEAD", CONTROL_GIT, "control file: turns this directory into a git repository"};
+/* git makes none, but writes through them: .git/logs/HEAD -> ../hooks/post-checkout. */
+static const struct control_row git_link = {"", "", CONTROL_GIT,
+					    "control file: a link in git's own directory"};
 
 /* ---- names as file systems fold them ---- */
 
@@ -171,6 +175,8 @@ const struct control_row *control_find(const struct control_place *p, const char
 		return r;
 	if (str_equal(name, ".git") && !S_ISDIR(mode))
 		return &git_file;
+	if (p->in_git && S_ISLNK(mode))
+		return &git_link;
 	return p->almost_git && str_equal(name, "head") ? &git_head : NULL;
 }
 
@@ -184,13 +190,24 @@ static bool has_head(const struct list *names)
 	return false;
 }
 
-struct control_place control_place_look(const char *name, const struct list *upper_names,
-					int lower_fd)
+bool control_is_bad_index(const struct control_place *p, const char *name, int fd)
+{
+	return p->in_git && git_index_is_one(name) && !git_index_is_safe(fd, p->is_sha256);
+}
+
+struct control_place control_place_look(const struct control_place *above, const char *name,
+					const struct list *upper_names, int lower_fd)
 {
 	bool is_own = control_is_git_name(name) ||
 		      (lower_fd >= 0 && safe_walk_stat(lower_fd, "HEAD", &(struct stat){0}));
 	struct control_place p = {.is_git = is_own || has_head(upper_names)};
 
+	p.in_git = p.is_git || (above && above->in_git);
+	/* A linked worktree has no configuration of its own. */
+	if (p.is_git && lower_fd >= 0 && safe_walk_stat(lower_fd, "config", &(struct stat){0}))
+		p.is_sha256 = git_index_uses_sha256(lower_fd);
+	else
+		p.is_sha256 = above && above->is_sha256;
 	for (size_t i = 0; !is_own && lower_fd >= 0 && i < control_plain_count; i++)
 		if (control_rows[i].where == CONTROL_GIT)
 			p.almost_git |=

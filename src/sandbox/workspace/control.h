@@ -34,14 +34,16 @@ extern const size_t control_row_count, control_plain_count;
 struct control_place {
 	bool is_git;	 /* git takes this directory for a repository, or would afterwards */
 	bool almost_git; /* it has parts of one; a HEAD would make it one */
+	bool in_git;	 /* it is one, or lies in one */
+	bool is_sha256;	 /* which hash the repository uses, as far as the host knows */
 };
 
 /*
- * name: the directory's own name ("" for the root). upper_names: the names that a sandbox left in
- * it. lower_fd: the host's directory, or -1.
+ * above: the facts about the directory that holds it, or NULL. name: the directory's own name ("" for the root).
+ * upper_names: the names that a sandbox left in it. lower_fd: the host's directory, or -1.
  */
-struct control_place control_place_look(const char *name, const struct list *upper_names,
-					int lower_fd);
+struct control_place control_place_look(const struct control_place *above, const char *name,
+					const struct list *upper_names, int lower_fd);
 /* Is this name taken for .git? */
 bool control_is_git_name(const char *name);
 /*
@@ -50,3 +52,6 @@ bool control_is_git_name(const char *name);
  */
 const struct control_row *control_find(const struct control_place *p, const char *path,
 				       mode_t mode);
+/* Is this file, open for reading, an index that would make git write to its own directory? */
+bool control_is_bad_index(const struct control_place *p, const char *name, int fd);
+#define CONTROL_BAD_INDEX "control file: an index that git would not have made"
