@@ -75,7 +75,7 @@ class Roles(Case):
     def test_empty_root(self):
         with Broker(self.dir, front=None) as b:
             root = "/proc/%d/root/" % self.role(b, "front")
-            others = [n for n in os.listdir(root) if not n.startswith("state.db")]
+            others = [n for n in os.listdir(root) if not n.startswith(("state.db", ".reserve"))]
             self.assertEqual(others, [])
             root = "/proc/%d/root/" % self.role(b, "audit")
             self.assertEqual([n for n in os.listdir(root) if not n.startswith(("audit.log", ".reserve"))], [])

@@ -434,6 +434,21 @@ static void refuses_floods_of_small_frames(void **state)
 	until(f, f->lost);
 }
 
+/* Frames that use no window at all. */
+static void refuses_floods_of_uncounted_frames(void **state)
+{
+	struct fixture *f = *state;
+	struct seen s = {0};
+
+	welcome(f, 7);
+	link_call(f->link, G_READ, "", 0, &ops, &s);
+	step(f);
+	say(f, 1, G_OK, NULL, 0);
+	for (int i = 0; i < 20; i++)
+		say(f, 1, G_CLOSE, NULL, 0);
+	until(f, f->lost);
+}
+
 static void takes_frames_in_pieces(void **state)
 {
 	struct fixture *f = *state;
@@ -501,6 +516,7 @@ int main(void)
 		TEST(refuses_malformed_errors),
 		TEST(refuses_a_second_welcome),
 		TEST(refuses_floods_of_small_frames),
+		TEST(refuses_floods_of_uncounted_frames),
 		TEST(takes_frames_in_pieces),
 		TEST(may_be_closed_when_lost),
 		TEST(loses_a_guest_that_does_not_greet),

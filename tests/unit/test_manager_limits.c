@@ -48,6 +48,14 @@ static void on_sandbox(void *arg, struct sandbox *s, const struct err *e)
 		a->err = *e;
 }
 
+/* A directory with a database in it. */
+static void remove_all(const char *dir)
+{
+	auto_free char *command = str_format("rm -rf %s", dir);
+
+	assert_int_equal(system(command), 0);
+}
+
 static struct world *begin(uint32_t pool)
 {
 	struct world *w = world_new(pool, NULL);
@@ -230,6 +238,19 @@ static void ended_ones_do_not_count(void **state)
 		assert_int_equal(ask(w, &operator_, &o).err.kind, ERR_LIMIT);
 		destroy(w, s);
 	}
+	/* The same for the memory that a tenant may have in all. */
+	who.max_sandboxes = 0;
+	create_options_init(&o, w->manager);
+	who.memory_total = o.spec.limits.memory_bytes;
+	create_options_done(&o);
+	for (int i = 0; i < 3; i++) {
+		struct sandbox *s = create(w, &who);
+
+		w->config.max_sandboxes = 9;
+		create_options_init(&o, w->manager);
+		assert_int_equal(ask(w, &who, &o).err.kind, ERR_LIMIT);
+		destroy(w, s);
+	}
 	world_free(w);
 }
 
@@ -259,8 +280,50 @@ static void missing_ones_do_not_count(void **state)
 	create(w, &tenant);
 	world_free(w);
 	store_close(store);
-	unlink(path);
-	rmdir(dir);
+	remove_all(dir);
+}
+
+/* Time passes while the daemon is away. */
+static void a_restart_gives_no_time(void **state)
+{
+	char dir[] = "/tmp/cloche-limits-XXXXXX", path[64], note[256], id[IPC_ID];
+	struct fake_guest alive;
+	struct store *store;
+	uint64_t expires;
+	struct err e;
+	struct world *w;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	snprintf(path, sizeof(path), "%s/db", dir);
+	store = store_open(path, note, sizeof(note), &e);
+	assert_non_null(store);
+	w = world_new(0, store);
+	world_news(w, IPC_READY, NULL);
+	world_step(w);
+	w->config.sandbox.ttl_ms = 600000;
+	snprintf(id, sizeof(id), "%s", sandbox_id(create(w, &tenant)));
+	expires = sandbox_expires_ms(manager_find(w->manager, &tenant, id, &e));
+	alive = *world_guest(w, id);
+	w->abandoned = true;
+	world_free(w);
+	usleep(300000);
+	w = world_new(0, store);
+	w->guests[0] = (struct fake_guest){.w = w, .used = true, .fd = -1};
+	memcpy(w->guests[0].id, alive.id, IPC_ID);
+	memcpy(w->guests[0].owner, alive.owner, IPC_ID);
+	w->guests[0].limits = alive.limits;
+	w->guests[0].generation = alive.generation;
+	world_news(w, IPC_ADOPTED, id);
+	world_news(w, IPC_READY, NULL);
+	world_until(w, manager_find(w->manager, &tenant, id, &e) &&
+			       sandbox_state(manager_find(w->manager, &tenant, id, &e)) ==
+				       STATE_RUNNING);
+	assert_in_range(sandbox_expires_ms(manager_find(w->manager, &tenant, id, &e)),
+			expires - 100, expires + 100);
+	world_free(w);
+	store_close(store);
+	remove_all(dir);
 }
 
 static void nobody_sees_the_pool_or_runs(void **state)
@@ -295,6 +358,7 @@ int main(void)
 		cmocka_unit_test(changes_have_ceilings),
 		cmocka_unit_test(ended_ones_do_not_count),
 		cmocka_unit_test(missing_ones_do_not_count),
+		cmocka_unit_test(a_restart_gives_no_time),
 		cmocka_unit_test(nobody_sees_the_pool_or_runs),
 	};
 
