@@ -43,29 +43,18 @@ static int show_places(struct err *e)
 	return mount_terminals(AT_FDCWD, "/dev/pts", e);
 }
 
-/* For the boot id, which has to differ but is no secret. */
-static void make_id(char *ret, size_t size)
-{
-	struct timespec now;
-
-	clock_gettime(CLOCK_REALTIME, &now);
-	snprintf(ret, size, "%llx%lx", (unsigned long long)now.tv_sec, now.tv_nsec);
-}
-
 static int build(const struct warm_settings *t, unsigned masks, int *ret_scratch, struct err *e)
 {
 	auto_close int root = open("/", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	const struct procfs_covers covers = {WARM_ROOT, .by_fd = true};
-	char id[40];
 
 	umask(0);
-	make_id(id, sizeof(id));
 	if (getpid() != 1)
 		return err_set(e, ERR_UNSUPPORTED, "no new pid namespace was made");
 	if (make_places(t, e) < 0 || show_places(e) < 0)
 		return -1;
 	*ret_scratch = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (procfs_show(root, id, &covers,
+	if (procfs_show(root, &covers,
 			&(struct procfs_masks){.state = PROCFS_KNOWN, .files = masks}, e) < 0)
 		return -1;
 	return chdir("/") < 0 ? err_sys(e, "cannot leave the scratch") : 0;

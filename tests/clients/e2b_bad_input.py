@@ -257,6 +257,7 @@ def strangers(box, other):
     """Without its token, a sandbox answers as if it were not there, whatever is asked."""
     secured = api("POST", "/v2/sandboxes", {"templateID": "base",
                                             "network": {"allowPublicTraffic": False}}).json()
+    closed = [INTERPRETER, 3000]  # closed by choice: 403 without the traffic token, if no access token is asked for
     absent = "nosuchsandbox0123456"
     keys = {"no token": {}, "empty": {"X-Access-Token": ""}, "wrong": {"X-Access-Token": "ea_" + "0" * 40},
             "another's": {"X-Access-Token": other["envdAccessToken"]},
@@ -278,6 +279,9 @@ def strangers(box, other):
                     **key, "E2b-Sandbox-Id": ident, "E2b-Sandbox-Port": str(port),
                     **({"Content-Type": kind} if kind else {})})
                 answers.append((answer.status, answer.type, answer.body.replace(ident.encode(), b"ID")))
+            if port in closed and path != "/execute":
+                check(f"{method} {path} at {port}, {who}", [a[0] for a in answers] == [403, 502], answers)
+                continue
             check(f"{method} {path} at {port}, {who}", answers[0] == answers[1] and answers[0][0] >= 400, answers)
     traffic = ask("GET", "/", headers={"E2b-Sandbox-Id": secured["sandboxID"], "E2b-Sandbox-Port": "3000",
                                        "X-Access-Token": secured["envdAccessToken"]})

@@ -264,7 +264,7 @@ await test('ports behind a token', async () => {
   const host = `3000-${s.sandboxId}.localhost:${api.port}`
   for (const key of [{}, { 'e2b-traffic-access-token': 'wrong' }]) {
     const hidden = await request({ Host: host, ...key })
-    equal([hidden.status, JSON.parse(hidden.text).message], [502, 'The sandbox was not found'])
+    equal([hidden.status, JSON.parse(hidden.text).code], [403, 403])
   }
   equal((await request({ Host: host, 'e2b-traffic-access-token': s.trafficAccessToken })).status, 502, 'nothing listens there yet')
   equal(await s.kill(), true)

@@ -70,6 +70,21 @@ int e2b_network_check(const json_t *network, const json_t *internet, struct err 
 	return 0;
 }
 
+/* Settings about who may come in belong to the creation: a change of the rules keeps them. */
+static json_t *new_network(const json_t *wanted, const json_t *data)
+{
+	static const char *const kept[] = {"allowPublicTraffic", "maskRequestHost", "httpsPorts"};
+	const json_t *old = json_object_get(data, "network");
+	json_t *all = must_alloc(json_copy((json_t *)wanted));
+
+	for (size_t i = 0; i < ARRAY_LEN(kept); i++) {
+		json_object_del(all, kept[i]);
+		if (json_object_get(old, kept[i]))
+			json_object_set(all, kept[i], json_object_get(old, kept[i]));
+	}
+	return all;
+}
+
 void e2b_network(struct exchange *x, struct sandbox *s)
 {
 	struct err e = {0};
@@ -83,7 +98,7 @@ void e2b_network(struct exchange *x, struct sandbox *s)
 	} else {
 		data = json_object();
 		json_object_update(data, (json_t *)e2b_data(s));
-		json_object_set(data, "network", x->json);
+		json_object_set_new(data, "network", new_network(x->json, data));
 		if (sandbox_set_door_data(s, data, &e) < 0)
 			exchange_error(x, &e);
 		else

@@ -143,9 +143,9 @@ struct e2b_request {
 /*
  * Finds the sandbox, checks the token, wakes the sandbox, reads the message, calls the method.
  * Answers itself if the method cannot be called: 401 to a request without a token, whatever sandbox it
- * names; 502 if the sandbox is not running or the token is wrong; 403 to a client that holds the
- * access token of the sandbox but not the token for its ports. Errors of an RPC have the shape of the
- * RPC.
+ * names; 502 if the sandbox is not running or the token is wrong; 403 to a client without the token for
+ * the ports, if it holds the access token or the sandbox was made with allowPublicTraffic: false. Errors
+ * of an RPC have the shape of the RPC.
  */
 void e2b_enter(struct exchange *x);
 /* `admit` of the doors of the data plane. */
@@ -262,5 +262,12 @@ void e2b_stream_end(struct e2b_stream *t, enum connect_code code, const char *me
 void e2b_stream_fail(struct e2b_stream *t, const struct err *e);
 /* Frees what the stream holds; for the owner's end. */
 void e2b_stream_done(struct e2b_stream *t);
-/* The header Connect-Timeout-Ms; -1 after an answer. */
-int e2b_stream_deadline(struct e2b_request *q, uint64_t *ret_ms);
+/*
+ * What is left of the time in the header Connect-Timeout-Ms, counted from the arrival of the request; 0:
+ * no limit; -1 after an answer. A command ends after command_ms and the stream after stream_ms, both a
+ * little early, so that the client gets the answer before its own clock says the same.
+ */
+struct e2b_deadline {
+	uint64_t command_ms, stream_ms;
+};
+int e2b_stream_deadline(struct e2b_request *q, struct e2b_deadline *ret);

@@ -80,10 +80,18 @@ static bool owner_is_known(const struct e2b_request *q, const struct sandbox *s)
 	return !*owner || tokens_has(q->x->api->tokens, owner, (uint64_t)time(NULL));
 }
 
+/* The client that made the sandbox asked for closed ports, and expects a refusal that says so. */
+static bool is_closed_by_choice(const struct sandbox *s)
+{
+	const json_t *network = json_object_get(sandbox_door_data(s), "network");
+
+	return json_is_false(json_object_get(network, "allowPublicTraffic"));
+}
+
 /*
  * The ids of other tenants must look like unknown ids: until a token has proven itself, the answer
  * depends only on the request, not on whether the sandbox exists. s is NULL if it does not. A sandbox
- * with public ports may be seen by everybody.
+ * that was made with the choice of public or closed ports may be seen by everybody who knows its id.
  */
 static bool may_enter(struct e2b_request *q, const struct sandbox *s, enum e2b_need need)
 {
@@ -105,7 +113,7 @@ static bool may_enter(struct e2b_request *q, const struct sandbox *s, enum e2b_n
 	else if (q->port == E2B_ENVD_PORT || !*wanted ||
 		 e2b_same_secret(traffic ? traffic : "", wanted))
 		return true;
-	else if (holds)
+	else if (holds || is_closed_by_choice(s))
 		proxy_error(q->x, q->id, 403,
 			    traffic ? "Traffic access token is invalid"
 				    : "Sandbox is secured with traffic access token. Token header "

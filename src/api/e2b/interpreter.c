@@ -2,13 +2,20 @@
 #include "api/e2b/kernel_internal.h"
 
 #define KEEPALIVE_MS 5000
-#define NO_KERNEL "This language has no kernel here: try python, javascript or bash"
 #define KEEPALIVE "{\"type\":\"keepalive\"}\n"
 
 /* Clients of the interpreter show the text of an error as it is. */
 static void reply_text(struct exchange *x, int status, const char *text)
 {
 	exchange_reply(x, status, "text/plain; charset=utf-8", text, strlen(text));
+}
+
+static void reply_no_kernel(struct exchange *x, const char *language)
+{
+	auto_free char *text = str_format(
+		"language: '%.60s' has no kernel here; try python, javascript or bash", language);
+
+	reply_text(x, 400, text);
 }
 
 /* Finds a context by its id; NULL after a 404. */
@@ -128,21 +135,25 @@ static void execute_code(struct e2b_request *q, struct sandbox *s)
 {
 	struct exchange *x = q->x;
 	json_t *env = json_object_get(x->json, "env_vars");
-	bool bad = false;
-	const char *code = e2b_text(x->json, "code", &bad);
-	const char *id = e2b_text(x->json, "context_id", &bad);
-	const char *name = e2b_text(x->json, "language", &bad);
+	bool bad_code = false, bad_id = false, bad_language = false;
+	const char *code = e2b_text(x->json, "code", &bad_code);
+	const char *id = e2b_text(x->json, "context_id", &bad_id);
+	const char *name = e2b_text(x->json, "language", &bad_language);
 	const struct kernel_language *language = kernel_language(name);
 	struct context *c;
 	struct err e = {0};
 
-	if (bad || !code || e2b_strings(env, "env_vars", SIZE_MAX, NULL, &e) < 0)
+	if (!code || bad_id || bad_language)
 		reply_text(x, 422,
-			   "code, context_id and language are strings, env_vars an object of them");
+			   !code    ? "code: is missing or not a string"
+			   : bad_id ? "context_id: not a string"
+				    : "language: not a string");
+	else if (e2b_strings(env, "env_vars", SIZE_MAX, NULL, &e) < 0)
+		reply_text(x, 422, e.msg);
 	else if (id && *id && name && *name)
 		reply_text(x, 400, "Only one of context_id or language can be provided");
 	else if (!language)
-		reply_text(x, 400, NO_KERNEL);
+		reply_no_kernel(x, name);
 	else if ((c = id && *id ? find_context(x, s, id) : kernel_default(x->api, s, language)))
 		begin_execution(q, c, code, json_is_object(env) ? env : NULL);
 }
@@ -175,25 +186,51 @@ static void start_context(struct e2b_request *q, struct context *c, bool is_new)
 	kernel_start(c, !is_new, &ops, r);
 }
 
-static void make_context(struct e2b_request *q, struct sandbox *s)
+/* The directory of a new context is known, or why there is none. */
+static void cwd_seen(void *arg, const struct answer *a, const struct err *e)
 {
+	struct e2b_request *q = arg;
 	struct exchange *x = q->x;
 	bool bad = false;
 	const struct kernel_language *language =
 		kernel_language(e2b_text(x->json, "language", &bad));
-	const char *cwd = e2b_text(x->json, "cwd", &bad);
-	struct err e = {0};
-	auto_free char *path = bad ? NULL : e2b_path(cwd, "user", &e);
+	struct err limit = {0};
+	struct sandbox *s = e2b_still(q);
+	auto_free char *text = NULL;
 	struct context *c;
 
-	if (bad)
-		reply_text(x, 422, "language and cwd are strings");
-	else if (!language || !path)
-		reply_text(x, 400, path ? NO_KERNEL : e.msg);
-	else if ((c = kernel_new(x->api, s, language, path, &e)))
+	if (!s)
+		return;
+	if (e)
+		text = str_format("cwd: %.400s: %.200s", q->path,
+				  e->errnum == ENOENT ? "does not exist" : e->msg);
+	else if (a->info->kind != 'd')
+		text = str_format("cwd: %.400s: is not a directory", q->path);
+	if (text)
+		reply_text(x, 400, text);
+	else if ((c = kernel_new(x->api, s, language, q->path, &limit)))
 		start_context(q, c, true);
 	else
-		reply_text(x, 429, e.msg);
+		reply_text(x, 429, limit.msg);
+}
+
+static void make_context(struct e2b_request *q, struct sandbox *s)
+{
+	struct exchange *x = q->x;
+	bool bad_language = false, bad_cwd = false;
+	const char *name = e2b_text(x->json, "language", &bad_language);
+	const char *cwd = e2b_text(x->json, "cwd", &bad_cwd);
+	struct err e = {0};
+
+	q->path = e2b_path(bad_cwd ? NULL : cwd, "user", &e);
+	if (bad_language || bad_cwd)
+		reply_text(x, 422, bad_cwd ? "cwd: not a string" : "language: not a string");
+	else if (!kernel_language(name))
+		reply_no_kernel(x, name);
+	else if (!q->path)
+		reply_text(x, 400, e.msg);
+	else
+		call_stat(s, q->path, true, cwd_seen, q);
 }
 
 static void list_contexts(struct e2b_request *q, struct sandbox *s)

@@ -83,7 +83,12 @@ static void kernel_sandbox_changed(void *arg, struct sandbox *s)
 			next = c->next;
 			kernel_cut_all(c, false);
 		}
-	} else if (sandbox_state(s) != STATE_RUNNING) {
+	} else if (sandbox_state(s) == STATE_RUNNING) {
+		/* Kernels whose end was decided while nothing inside could be reached. */
+		for (struct context *c = k->contexts; c; c = c->next)
+			if (c->doomed || c->restarting)
+				kernel_signal(c, SIGKILL, true);
+	} else {
 		set_free(k);
 	}
 }

@@ -83,10 +83,15 @@ static json_t *end_event(const struct outcome *x)
 static void process_ended(void *arg, const struct outcome *x)
 {
 	struct process_stream *w = arg;
+	const json_t *process = json_object_get(w->stream.q->in, "process");
+	const char *cmd = json_string_value(json_object_get(process, "cmd"));
+	char text[480];
 
 	w->stream.pump.from = NULL;
 	if (x->exec_errno) {
-		e2b_stream_end(&w->stream, CONNECT_INVALID_ARGUMENT, strerror(x->exec_errno));
+		snprintf(text, sizeof(text), "cmd '%.300s' cannot be started: %s", cmd ? cmd : "",
+			 strerror(x->exec_errno));
+		e2b_stream_end(&w->stream, CONNECT_INVALID_ARGUMENT, text);
 	} else if (x->status == STATUS_TIMEOUT) {
 		e2b_stream_end(&w->stream, CONNECT_DEADLINE_EXCEEDED, "the command's time is over");
 	} else {
@@ -175,14 +180,17 @@ static int read_start(struct process_stream *w, struct exec_request *r, struct s
 	const struct e2b_request *q = w->stream.q;
 	const json_t *process = json_object_get(q->in, "process"),
 		     *pty = json_object_get(q->in, "pty");
-	bool bad = false;
-	const char *cwd = e2b_text(process, "cwd", &bad);
+	bool bad_cwd = false, bad_tag = false;
+	const char *cwd = e2b_text(process, "cwd", &bad_cwd);
 
 	if (!json_is_object(process))
 		return err_set(e, ERR_INVALID, "process: is missing");
-	r->tag = e2b_text(q->in, "tag", &bad);
-	if (bad || (r->tag && (strlen(r->tag) > 200 || str_starts(r->tag, E2B_HIDDEN_TAG))))
-		return err_set(e, ERR_INVALID, "cwd or tag: not a usable string");
+	r->tag = e2b_text(q->in, "tag", &bad_tag);
+	if (bad_cwd)
+		return err_set(e, ERR_INVALID, "process.cwd: not a string");
+	if (bad_tag || (r->tag && (strlen(r->tag) > 200 || str_starts(r->tag, E2B_HIDDEN_TAG))))
+		return err_set(e, ERR_INVALID,
+			       "tag: not a string of at most 200 bytes, or reserved");
 	r->tty = w->tty = pty && !json_is_null(pty);
 	e2b_env(s, &r->env);
 	if (take_args(r, process, e) < 0 ||
@@ -219,16 +227,18 @@ void e2b_process_start(struct e2b_request *q, struct sandbox *s)
 	struct process_stream *w = process_stream_new(q);
 	struct exec_request r = {0};
 	uint64_t most = timeout_most(q, s);
+	struct e2b_deadline deadline;
 	struct err e = {0};
 
-	if (e2b_stream_deadline(q, &r.timeout_ms) < 0)
+	if (e2b_stream_deadline(q, &deadline) < 0)
 		return;
+	r.timeout_ms = deadline.command_ms;
 	if (read_start(w, &r, s, &e) < 0) {
 		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "%s", e.msg);
 	} else {
 		if (most && (!r.timeout_ms || r.timeout_ms > most))
 			r.timeout_ms = most;
-		e2b_stream_open(&w->stream, s, KEEPALIVE, 0);
+		e2b_stream_open(&w->stream, s, KEEPALIVE, deadline.stream_ms);
 		w->stream.pump.from = exec_start(s, &q->x->caller, &r, &process_ops, w);
 	}
 	list_done(&r.argv);
@@ -303,13 +313,13 @@ void e2b_process_find(struct e2b_request *q, struct sandbox *s)
 void e2b_process_attach(struct e2b_request *q, struct sandbox *s, const json_t *exec)
 {
 	struct process_stream *w;
-	uint64_t deadline_ms;
+	struct e2b_deadline deadline;
 
-	if (e2b_stream_deadline(q, &deadline_ms) < 0)
+	if (e2b_stream_deadline(q, &deadline) < 0)
 		return;
 	w = process_stream_new(q);
 	w->tty = json_is_true(json_object_get(exec, "tty"));
-	e2b_stream_open(&w->stream, s, KEEPALIVE, deadline_ms);
+	e2b_stream_open(&w->stream, s, KEEPALIVE, deadline.stream_ms);
 	/* Like envd, sends only new output, and of an ended command only the end event. */
 	w->stream.pump.from = exec_attach(s, e2b_exec_id(exec), UINT64_MAX, &process_ops, w);
 }

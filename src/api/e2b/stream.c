@@ -3,6 +3,7 @@
 
 #define KEEPALIVE_S 90
 #define KEEPALIVE_MAX_S 3600
+#define EARLY_MS 200
 #define GOING_MS 5000 /* between the loss of the link and the new state of the sandbox */
 
 static void stream_flush(struct e2b_stream *t)
@@ -58,7 +59,8 @@ static void stream_deadline_over(void *arg)
 	struct e2b_stream *t = arg;
 
 	stream_release(t);
-	e2b_stream_end(t, CONNECT_DEADLINE_EXCEEDED, "the deadline is over");
+	e2b_stream_end(t, CONNECT_DEADLINE_EXCEEDED,
+		       "connect-timeout-ms: the time of the request is over");
 }
 
 static void stream_client_gone(void *arg)
@@ -146,12 +148,20 @@ void e2b_stream_end(struct e2b_stream *t, enum connect_code code, const char *me
 	exchange_finish(x);
 }
 
-int e2b_stream_deadline(struct e2b_request *q, uint64_t *ret_ms)
+int e2b_stream_deadline(struct e2b_request *q, struct e2b_deadline *ret)
 {
+	uint64_t ms, early, used = (uint64_t)(now_ns() - q->x->started_ns) / 1000000;
 	struct err e = {0};
 
-	if (connect_timeout(exchange_header(q->x, "Connect-Timeout-Ms"), ret_ms, &e) == 0)
+	*ret = (struct e2b_deadline){0};
+	if (connect_timeout(exchange_header(q->x, "Connect-Timeout-Ms"), &ms, &e) < 0) {
+		e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "%s", e.msg);
+		return -1;
+	}
+	if (!ms)
 		return 0;
-	e2b_rpc_fail(q, CONNECT_INVALID_ARGUMENT, "%s", e.msg);
-	return -1;
+	early = ms / 10 < EARLY_MS ? ms / 10 : EARLY_MS;
+	ret->command_ms = ms > used + early ? ms - used - early : 1;
+	ret->stream_ms = ret->command_ms + early / 2;
+	return 0;
 }

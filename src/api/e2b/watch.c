@@ -146,16 +146,16 @@ static void watch_ended(void *arg, const struct answer *a, const struct err *e)
 void e2b_fs_watch(struct e2b_request *q, struct sandbox *s)
 {
 	struct dir_watch *w = e2b_keep(q, sizeof(*w), watch_done);
-	uint64_t deadline_ms;
+	struct e2b_deadline deadline;
 
 	w->stream.q = q;
 	w->pending = must_alloc(json_array());
 	w->with_entry = body_flag(q->in, "includeEntry") || body_flag(q->in, "include_entry");
-	if (e2b_stream_deadline(q, &deadline_ms) < 0)
+	if (e2b_stream_deadline(q, &deadline) < 0)
 		return;
 	w->stream.stop = watch_stop;
 	exchange_set_endless(q->x);
-	e2b_stream_open(&w->stream, s, KEEPALIVE, deadline_ms);
+	e2b_stream_open(&w->stream, s, KEEPALIVE, deadline.stream_ms);
 	w->call = call_watch(s, q->path, body_flag(q->in, "recursive"),
 			     &(struct receiver){.begin = send_watch_start,
 						.change = queue_change,

@@ -1,6 +1,7 @@
 /* Mounts a /proc of the sandbox's own and covers the files that reveal the host. */
 #include "sandbox/inside/procfs.h"
 
+#include "base/id.h"
 #include "kern/mount.h"
 #include "kern/sys.h"
 #include "sandbox/inside/skeleton.h"
@@ -122,21 +123,19 @@ static int mask(int proc, const struct procfs_covers *c, unsigned masks, struct 
 	return rc < 0 || c->by_fd ? rc : mount_seal_below(proc, 0, e);
 }
 
-/* A random UUID of the sandbox's own, made from its id. */
-static void make_uuid(const char *id, char *ret, size_t size)
+/* A random UUID: another one at each start, as after a boot. */
+static int make_uuid(char *ret, size_t size, struct err *e)
 {
-	uint64_t a = 0xcbf29ce484222325, b = 0x84222325cbf29ce4;
+	char hex[33];
 
-	for (; *id; id++) {
-		a = (a ^ (unsigned char)*id) * 0x100000001b3;
-		b = (b + a) * 0x9e3779b97f4a7c15;
-	}
-	snprintf(ret, size, "%08x-%04x-4%03x-a%03x-%012llx\n", (unsigned)(a >> 32),
-		 (unsigned)(a & 0xffff), (unsigned)(a >> 16 & 0xfff), (unsigned)(b >> 52),
-		 (unsigned long long)(b & 0xffffffffffff));
+	if (id_hex(hex, 16) < 0)
+		return err_sys(e, "cannot get random bytes");
+	snprintf(ret, size, "%.8s-%.4s-4%.3s-a%.3s-%.12s\n", hex, hex + 8, hex + 13, hex + 17,
+		 hex + 20);
+	return 0;
 }
 
-static int mount_proc(int root, const char *id, int *ret_proc, struct err *e)
+static int mount_proc(int root, int *ret_proc, struct err *e)
 {
 	char uuid[40];
 	int fd = mount_new("proc", MOUNT_NO_EXEC, NULL, e);
@@ -145,19 +144,19 @@ static int mount_proc(int root, const char *id, int *ret_proc, struct err *e)
 		return err_wrap(e, "the host's own /proc must be fully visible here");
 	if (mount_attach(fd, root, "proc", e) < 0)
 		return -1;
-	make_uuid(id, uuid, sizeof(uuid));
-	if (skeleton_file(AT_FDCWD, "bootid", uuid, strlen(uuid), 0444, e) < 0)
+	if (make_uuid(uuid, sizeof(uuid), e) < 0 ||
+	    skeleton_file(AT_FDCWD, "bootid", uuid, strlen(uuid), 0444, e) < 0)
 		return -1;
 	*ret_proc = openat(root, "proc", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	return *ret_proc < 0 ? err_sys(e, "cannot open /proc") : 0;
 }
 
-int procfs_show(int root, const char *id, const struct procfs_covers *c,
-		const struct procfs_masks *m, struct err *e)
+int procfs_show(int root, const struct procfs_covers *c, const struct procfs_masks *m,
+		struct err *e)
 {
 	auto_close int proc = -1;
 
-	if (mount_proc(root, id, &proc, e) < 0)
+	if (mount_proc(root, &proc, e) < 0)
 		return -1;
 	return mask(proc, c,
 		    m->state == PROCFS_KNOWN ? m->files : procfs_look(proc, m->caller_is_root), e);

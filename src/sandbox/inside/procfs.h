@@ -19,11 +19,11 @@ struct procfs_masks {
 int procfs_make_covers(int dir, struct err *e);
 /*
  * Mounts a /proc at root/proc and hides files there. The working directory is the scratch, which
- * gets a boot id made from `id`. Every complete /proc of a host has the same files, so it is enough
+ * gets a random boot id. Every complete /proc of a host has the same files, so it is enough
  * to look at one.
  */
-int procfs_show(int root, const char *id, const struct procfs_covers *c,
-		const struct procfs_masks *m, struct err *e);
+int procfs_show(int root, const struct procfs_covers *c, const struct procfs_masks *m,
+		struct err *e);
 /* caller_is_root: an ordinary user inside who is the host's root outside could read more. */
 unsigned procfs_look(int proc, bool caller_is_root);
 /* Looks at the host's own /proc. False if the files cannot be seen there. */

@@ -471,7 +471,7 @@ static int show_proc(const struct plan *p, int root, struct err *e)
 	if (procfs_make_covers(AT_FDCWD, e) < 0)
 		return -1;
 	masks.caller_is_root = p->rootless && p->uid == 0;
-	return procfs_show(root, p->id, &covers, &masks, e);
+	return procfs_show(root, &covers, &masks, e);
 }
 
 int root_start(const struct plan *p, int *ret_scratch, struct err *e)

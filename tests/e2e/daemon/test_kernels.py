@@ -3,6 +3,8 @@ to whoever uses them where it is not."""
 
 import http.client
 import json
+import threading
+import time
 import unittest
 
 import harness
@@ -60,6 +62,11 @@ class Box:
         reply = self.daemon.get("/v1/sandboxes/%s/execs" % self.id)
         assert reply.status == 200, reply
         return [e["id"] for e in reply.json if e.get("tag") == "cloche:park" and e["running"]]
+
+    def kernels(self, language):
+        reply = self.daemon.get("/v1/sandboxes/%s/execs" % self.id)
+        return sum(e["running"] for e in reply.json if e.get("tag", "").startswith("cloche:kernel:")
+                   and e["tag"].endswith(":" + language))
 
     def kill_preforks(self):
         for eid in self.preforks():
@@ -154,10 +161,37 @@ class Kernels(unittest.TestCase):
 
     def test_bad_directories(self):
         box = self.box()
-        status, text = box.port("POST", "/contexts", {"language": "python", "cwd": "/nowhere"})
-        self.assertEqual(status, 500)
-        self.assertIn("/nowhere", text)
+        for cwd, why in (("/nowhere", "does not exist"), ("/etc/passwd", "is not a directory"),
+                         ("nowhere", "/home/user/nowhere: does not exist")):
+            for language in ("python", "bash"):
+                status, text = box.port("POST", "/contexts", {"language": language, "cwd": cwd})
+                self.assertEqual(status, 400, text)
+                self.assertTrue(text.startswith("cwd: ") and cwd in text and text.endswith(why), text)
+        for body, field in (({"cwd": 7}, "cwd"), ({"language": 7}, "language"), ({"language": "cobol"}, "cobol")):
+            status, text = box.port("POST", "/contexts", body)
+            self.assertIn(status, (400, 422))
+            self.assertIn(field, text)
+        self.assertEqual(len(json.loads(box.port("GET", "/contexts")[1])), 2, "no context is left")
         self.assertEqual(box.run("1 + 1", box.context())[1], "2")
+
+    def test_a_context_whose_sandbox_is_paused_while_it_starts(self):
+        """The client learns that it failed: no kernel may go on after the resume."""
+        box = self.box()
+        for delay in (0, 0.01, 0.03, 0.06):
+            before = {c["id"] for c in json.loads(box.port("GET", "/contexts")[1])}
+            answers = []
+            asked = threading.Thread(target=lambda: answers.append(box.port("POST", "/contexts", {"language": "bash"})))
+            asked.start()
+            time.sleep(delay)
+            self.assertEqual(box.ask("POST", "/sandboxes/%s/pause" % box.id, {})[0], 204)
+            asked.join()
+            self.assertEqual(box.ask("POST", "/v2/sandboxes/%s/connect" % box.id, {})[0], 201)
+            listed = {c["id"] for c in json.loads(box.port("GET", "/contexts")[1])}
+            if answers[0][0] == 200:
+                box.port("DELETE", "/contexts/" + json.loads(answers[0][1])["id"])
+            else:
+                self.assertEqual(listed, before)
+            harness.until(lambda: box.kernels("bash") == 0, "the end of the kernel")
 
     def test_a_restarted_daemon_finds_them(self):
         box = self.box()

@@ -193,12 +193,82 @@ class E2b(harness.Case):
         self.assertEqual(reply.status, 401, reply)
 
     def test_closed_ports(self):
-        """allowPublicTraffic: false. Without the traffic token a port answers like an unknown sandbox."""
-        box = self.create(self.keys[0], network={"allowPublicTraffic": False})
-        port = {"E2b-Sandbox-Id": box["sandboxID"], "E2b-Sandbox-Port": "3000"}
-        self.assertIn("not found", self.d.get("/", headers=port).json["message"])
+        """allowPublicTraffic: false. The ports and the interpreter ask for the traffic token."""
+        box = self.create(self.keys[0], network={"allowPublicTraffic": False, "maskRequestHost": "x:${PORT}"})
         token = {"E2b-Traffic-Access-Token": box["trafficAccessToken"]}
-        self.assertNotIn("not found", self.d.get("/", headers={**port, **token}).json["message"])
+        for changed in (False, True):
+            for number, path in (("3000", "/"), ("49999", "/contexts"), ("49999", "/health")):
+                port = {"E2b-Sandbox-Id": box["sandboxID"], "E2b-Sandbox-Port": number}
+                for bad, why in (({}, "is missing"), ({"E2b-Traffic-Access-Token": "ta_" + "0" * 40}, "is invalid")):
+                    reply = self.d.get(path, headers={**port, **bad})
+                    self.assertEqual((reply.status, reply.json["code"]), (403, 403), reply)
+                    self.assertIn(why, reply.json["message"])
+                self.assertIn(self.d.get(path, headers={**port, **token}).status, (200, 502))
+            # New rules for the way out change nothing about the way in.
+            rules = {"denyOut": ["0.0.0.0/0"], "allowPublicTraffic": True, "maskRequestHost": "y"}
+            path = "/sandboxes/" + box["sandboxID"]
+            self.assertEqual(self.control("PUT", path + "/network", rules).status, 204)
+            self.assertEqual(self.control("GET", path).json["network"],
+                             {"denyOut": ["0.0.0.0/0"], "allowPublicTraffic": False, "maskRequestHost": "x:${PORT}"})
+
+    def test_the_lifetime_of_forks(self):
+        for bad in (2 ** 62, -1, 366 * 86400 + 1, "60", 1.5):
+            reply = self.control("POST", "/sandboxes/%s/fork" % self.mine["sandboxID"], {"timeout": bad})
+            self.assertEqual(reply.status, 400, reply)
+            self.assertIn("timeout", reply.json["message"])
+
+    def start(self, process, box=None, **headers):
+        """The error of Process.Start in the last envelope, or None."""
+        body = json.dumps({"process": process}).encode()
+        reply = self.envd("POST", "/process.Process/Start", b"\0" + len(body).to_bytes(4, "big") + body, box=box, **{
+            "Content-Type": "application/connect+json", **headers})
+        self.assertEqual(reply.status, 200, reply)
+        return json.loads(reply.body[reply.body.rindex(b"\x02\0\0\0") + 5:] or b"{}").get("error")
+
+    def test_errors_name_what_is_wrong(self):
+        for process, text in (({"cmd": "/nowhere/prog"}, "cmd '/nowhere/prog' cannot be started: No such file"),
+                              ({"cmd": "/bin/true", "cwd": "/nowhere"}, "cwd '/nowhere' does not exist"),
+                              ({"cmd": "/bin/true", "cwd": 7}, "process.cwd: not a string"),
+                              ({"cmd": "/bin/true", "args": [7]}, "process.args: not a list of strings")):
+            error = self.start(process)
+            self.assertEqual(error["code"], "invalid_argument", error)
+            self.assertIn(text, error["message"])
+
+    def test_a_deadline_counts_from_the_request(self):
+        """The body comes late; all the same the answer is there before the client's own clock ends."""
+        body = json.dumps({"process": {"cmd": "/bin/sleep", "args": ["60"]}}).encode()
+        body = b"\0" + len(body).to_bytes(4, "big") + body
+        with self.d.raw() as s:
+            began = time.monotonic()
+            s.sendall(("POST /process.Process/Start HTTP/1.1\r\nHost: localhost\r\nE2b-Sandbox-Id: %s\r\n"
+                       "E2b-Sandbox-Port: 49983\r\nX-Access-Token: %s\r\nConnect-Timeout-Ms: 3000\r\n"
+                       "Content-Type: application/connect+json\r\nContent-Length: %d\r\n\r\n" % (
+                           self.mine["sandboxID"], self.mine["envdAccessToken"], len(body))).encode())
+            time.sleep(1.5)
+            s.sendall(body)
+            seen = b""
+            while b"deadline_exceeded" not in seen:
+                part = s.recv(65536)
+                self.assertTrue(part, seen)
+                seen += part
+            self.assertLess(time.monotonic() - began, 3)
+
+    def test_a_new_boot_after_a_pause_without_memory(self):
+        box = self.create(self.keys[0])
+        path = "/sandboxes/" + box["sandboxID"]
+
+        def boot():
+            reply = self.envd("GET", "/files?path=/proc/sys/kernel/random/boot_id", box=box)
+            self.assertEqual(reply.status, 200, reply)
+            self.assertRegex(reply.body.decode(), r"^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-a[0-9a-f]{3}-[0-9a-f]{12}$")
+            return reply.body
+
+        seen = [boot()]
+        for memory, same in ((True, True), (False, False)):
+            self.assertEqual(self.control("POST", path + "/pause", {"memory": memory}).status, 204)
+            self.assertEqual(self.control("POST", "/v2" + path + "/connect", {}).status, 201)
+            seen.append(boot())
+            self.assertEqual(seen[-1] == seen[-2], same, seen)
 
 
 if __name__ == "__main__":
