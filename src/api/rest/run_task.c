@@ -507,7 +507,7 @@ static bool files_suit(const struct run *r)
 		if (!path_clean(f->path, clean, sizeof(clean)) || !str_equal(clean, f->path) ||
 		    !(f->mode & 0400) ||
 		    (!path_below(clean, WORKSPACE) && !path_below(clean, CODE_DIR) &&
-		     !path_below(clean, CLI_CODE_DIR)))
+		     !(as_cli(r) && path_below(clean, CLI_CODE_DIR))))
 			return false;
 		for (size_t j = 0; j < i; j++)
 			if (path_below(clean, r->files[j].path) ||

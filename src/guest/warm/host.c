@@ -80,6 +80,8 @@ static void clear_sandbox(struct lane *s)
 		s->host->zygote.is_void = true;
 }
 
+static void stop_lane(struct lane *s);
+
 static int order_sandbox(struct lane *s, int old)
 {
 	s->host->pages[s->index].task = 0;
@@ -93,6 +95,12 @@ static void renew(struct lane *s)
 
 	clear_sandbox(s);
 	s->state = LANE_MAKING;
+	if (s->kind == WARM_HOST_NODE && s->host->node_failures >= NODE_FAILURES_MAX) {
+		close_fd(&mounts);
+		stop_lane(s);
+		s->state = LANE_ABSENT;
+		return;
+	}
 	/* After too many failures in a row, trying again would only keep the processors busy. */
 	if (s->host->failures > FAILURES_MAX || order_sandbox(s, mounts) < 0)
 		lane_set_broken(s);
@@ -236,7 +244,7 @@ static int say_why_not(const struct warm_host *n, enum warm_host_kind kind, stru
 /* Interpreters that wait need memory: the first is started at the first request, the next when it is used. */
 static void grow_ahead(struct warm_host *n, enum warm_host_kind kind)
 {
-	if (kind == WARM_HOST_NODE && task_node())
+	if (kind == WARM_HOST_NODE && task_node() && n->node_failures < NODE_FAILURES_MAX)
 		warm_host_grow(n, kind);
 }
 

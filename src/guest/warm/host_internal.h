@@ -75,6 +75,7 @@ struct warm_host {
 	int64_t ready_ns[WARM_HOST_KINDS]; /* when a warm sandbox last became ready */
 	bool is_jammed[WARM_HOST_KINDS];   /* a request has waited in vain since */
 	unsigned failures;		   /* of tasks, in a row */
+	unsigned node_failures;		   /* of interpreters that should have waited */
 	struct err why;			   /* why the last lane broke */
 	struct {
 		pid_t pid;
@@ -99,6 +100,9 @@ struct warm_host {
 	struct lane *s = (n)->lanes;                                                               \
 	s < (n)->lanes + (n)->lane_count;                                                          \
 	s++
+
+/* So many have died before their order, for example for memory: no more are started. */
+#define NODE_FAILURES_MAX 3
 
 /* ---- host.c ---- */
 /* Requests that wait are served at the end of this round of the loop. */

@@ -330,7 +330,8 @@ bool warm_host_reaped(struct warm_host *n, pid_t pid, int status, const struct r
 	 * A task that dies before its order is a failure; after FAILURES_MAX in a row no more are
 	 * made.
 	 */
-	n->failures += s->state == LANE_READY || s->state == LANE_ORDERED;
+	if (s->state == LANE_READY || s->state == LANE_ORDERED)
+		*(s->kind == WARM_HOST_NODE ? &n->node_failures : &n->failures) += 1;
 	s->task = 0;
 	if (s->tell)
 		note_end(s, status, usage);
