@@ -252,7 +252,15 @@ static int make_hard_link(struct extraction *j, const struct tar_entry *n, int d
 {
 	const char *last;
 	auto_close int from = open_above(j->x->root, n->link, &last, e);
+	struct stat st;
 
+	/* A symbolic link means something else in another directory: it would lead out there. */
+	if (from >= 0 && j->x->outside && fstatat(from, last, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+	    !S_ISREG(st.st_mode)) {
+		if (j->x->skipped)
+			j->x->skipped(n->name, "a hard link to what is not a file");
+		return 0;
+	}
 	if (from < 0 || remove_old(j->x, dir, name, e) < 0)
 		return -1;
 	if (linkat(from, last, dir, name, 0) < 0)

@@ -148,6 +148,18 @@ class Cp(cl.Case):
         self.assertEqual(self.read("out/d/abs/planted"), "x")
         self.assertFalse(os.path.exists(self.path("planted")))
 
+    def test_hard_link_to_a_link(self):
+        """A link that stays within, deep down, would lead out from the top."""
+        self.archive(
+            ("a/b/in", tarfile.SYMTYPE, {"linkname": "../../x"}),
+            ("moved", tarfile.LNKTYPE, {"linkname": "a/b/in"}),
+        )
+        r = self.cp()
+        self.assertEqual(r.code, 0, str(r))
+        self.assertIn("skipped moved: ", r.err)
+        self.assertTrue(os.path.islink(self.path("out/d/a/b/in")))
+        self.assertFalse(os.path.lexists(self.path("out/d/moved")))
+
     def test_links_that_are_there(self):
         """Whoever brought them, they are not followed."""
         self.mkdir("victim")
