@@ -268,6 +268,16 @@ class Refused(Git):
         self.write("trap/.git", "gitdir: ../fake/worktrees/t\n")
         self.alone("trap", "does not lead back")
 
+    def test_worktree_whose_common_directory_is_another(self):
+        self.repository()
+        self.repository("other")
+        self.git("repo", "worktree", "add", "-q", "../tree")
+        for text in ("../../../../other/.git", self.path("other/.git"), "nowhere"):
+            with self.subTest(text):
+                self.write("repo/.git/worktrees/tree/commondir", text + "\n")
+                self.alone("tree", "does not lead back")
+                self.alone("tree", "does not lead back", "../other")
+
     def test_links(self):
         repo = self.repository()
         self.mkdir("trap")

@@ -137,7 +137,7 @@ class Tools(cl.Case):
             self.assertEqual((r.code, r.out), (0, "from the tool chain\n"), str(r))
 
     def test_links_that_code_inside_may_have_made(self):
-        """In the workspace or the current directory they show nothing of what they lead to."""
+        """In the workspace or the current directory they stop the run."""
         secret = self.path("secret")
         self.write("secret/bin/evil", "#!/bin/sh\necho evil\n", 0o755)
         self.write("secret/key", "key")
@@ -150,9 +150,10 @@ class Tools(cl.Case):
             for options, cwd in (((), self.work), (("--empty",), self.work), (("-w", self.work), other)):
                 with self.subTest(entry=entry, options=options):
                     r = self.with_path(entry, *options, "--", "sh", "-c", script, cwd=cwd)
-                    self.assertEqual((r.code, r.out), (127, ""), str(r))
+                    self.assertEqual((r.code, r.out), (125, ""), str(r))
+                    self.assertIn("leads through a link in the workspace", r.err)
         r = self.with_path("work/.venv/bin", "--level", "process", "--", "cat", secret + "/key")
-        self.assertEqual(r.out, "", str(r))
+        self.assertEqual((r.code, r.out), (125, ""), str(r))
 
     def test_interpreter_in_the_record(self):
         self.write(

@@ -145,6 +145,19 @@ struct path_case {
 	const char *in, *out; /* out NULL: refused */
 };
 
+static void test_link_leads_out(void **state)
+{
+	assert_true(path_link_leads_out("/a", 5));
+	assert_true(path_link_leads_out("..", 0));
+	assert_true(path_link_leads_out("../../a", 1));
+	/* The name may be a link itself. */
+	assert_true(path_link_leads_out("a/..", 5));
+	assert_true(path_link_leads_out("../a/./../b", 5));
+	assert_false(path_link_leads_out("../a", 1));
+	assert_false(path_link_leads_out("./.././a/b", 1));
+	assert_false(path_link_leads_out("..a/b..", 0));
+}
+
 static void test_path_clean(void **state)
 {
 	static const struct path_case cases[] = {
@@ -506,6 +519,7 @@ int main(void)
 		cmocka_unit_test(test_auto),
 		cmocka_unit_test(test_strings),
 		cmocka_unit_test(test_path_below),
+		cmocka_unit_test(test_link_leads_out),
 		cmocka_unit_test(test_path_clean),
 		cmocka_unit_test(test_sanitise),
 		cmocka_unit_test(test_sanitise_unseen),

@@ -168,8 +168,11 @@ static void test_bare_repositories(void **state)
 	put("upper/bare/objects/x", "x");
 	put("lower/half/config", "[core]\nfsmonitor=evil\n");
 	put("upper/half/HEAD", "ref: refs/heads/main\n");
+	put("lower/whole/HEAD", "ref: refs/heads/main\n");
+	put("upper/whole/config", "[core]\nfsmonitor=evil\n");
 	expect(*state, true,
-	       "added bare/HEAD\nskipped bare/config\nadded bare/objects/x\nskipped half/HEAD\n");
+	       "added bare/HEAD\nskipped bare/config\nadded bare/objects/x\nskipped "
+	       "half/HEAD\nskipped whole/config\n");
 }
 
 /* git makes no links in its own directories. Elsewhere they are as good as files. */

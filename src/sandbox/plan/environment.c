@@ -59,13 +59,15 @@ static int set_given(struct plan *p, const char *text, struct err *e)
 
 int environment_make(struct plan *p, const struct sandbox_request *request, struct err *e)
 {
-	auto_free char *tools = p->spec->tools ? tools_add(p) : str_copy("");
+	auto_free char *tools = NULL;
 	const char *term = getenv("TERM");
 	struct stat st;
 
+	if (p->spec->tools && tools_add(p, &tools, e) < 0)
+		return -1;
 	variables_set_usual(&p->env,
 			    &(struct variables_usual){
-				    .tools = tools,
+				    .tools = tools ? tools : "",
 				    .home = SANDBOX_HOME,
 				    .user = "user",
 				    .shell = stat("/bin/bash", &st) == 0 ? "/bin/bash" : "/bin/sh",

@@ -197,9 +197,9 @@ int own_seccomp(struct plan *p, const char *compiler, struct err *e);
 /* ---- tools.c: the tool chains that --tools adds ---- */
 
 /*
- * Adds mounts to p->binds, and to p->env the variables by which programs find the rest. Returns the directories
- * to put in front of PATH, each followed by ':'; the caller frees it.
+ * Adds mounts to p->binds, and to p->env the variables by which programs find the rest. *ret: the directories to
+ * put in front of PATH, each followed by ':'; the caller frees it.
  */
-char *tools_add(struct plan *p);
+int tools_add(struct plan *p, char **ret, struct err *e);
 /* Needs no mount of its own. Call it once it is known whether there is a workspace. */
 bool tools_is_in_workspace(const struct plan *p, const struct bind *b);

@@ -86,6 +86,7 @@ struct link_walk {
 	char real[PATH_MAX], rest[PATH_MAX];
 	size_t len; /* of real */
 	int links;
+	bool is_suspect; /* it stopped at a link that code inside may have made */
 };
 
 /* Takes the next name of the rest. False: there is none. */
@@ -124,7 +125,8 @@ static bool walk_name(struct link_walk *w, const struct suspects *s, const char 
 		w->len = len;
 		return errno == EINVAL; /* it exists, and is no link */
 	}
-	if (n == sizeof(link) || w->links++ == MAX_LINKS || is_suspect(s, w->real))
+	w->is_suspect = is_suspect(s, w->real);
+	if (n == sizeof(link) || w->links++ == MAX_LINKS || w->is_suspect)
 		return false;
 	if (link[0] == '/')
 		w->len = 0;
@@ -152,26 +154,41 @@ static bool follow_links(struct link_walk *w, const struct suspects *s, const ch
 
 /* ---- mounts ---- */
 
-static bool show_tool(struct plan *p, const struct suspects *suspects, const char *path)
+static int refuse_link(const char *path, struct err *e)
+{
+	char shown[200];
+
+	str_sanitise(shown, sizeof(shown), path, strlen(path));
+	return err_field(e, ERR_DENIED, "tools",
+			 "tools: '%s' in PATH leads through a link in the workspace or the current "
+			 "directory, which code inside may have made; take it out of PATH, or name "
+			 "the directory itself",
+			 shown);
+}
+
+/* 1: shown; 0: not to be shown; -1: the way there cannot be trusted. */
+static int show_tool(struct plan *p, const struct suspects *suspects, const char *path,
+		     struct err *e)
 {
 	struct link_walk way = {.len = 0};
 	struct err ignored;
 	struct source s;
 	struct bind *b;
 
-	if (!follow_links(&way, suspects, path) ||
-	    source_open(p->spec, "tools", path, SOURCE_READ, &s, &ignored) < 0)
-		return false;
+	if (!follow_links(&way, suspects, path))
+		return way.is_suspect ? refuse_link(path, e) : 0;
+	if (source_open(p->spec, "tools", path, SOURCE_READ, &s, &ignored) < 0)
+		return 0;
 	/* A link was changed meanwhile. */
 	if (!S_ISDIR(s.st.st_mode) || !str_equal(s.path, way.real)) {
 		close(s.fd);
-		return false;
+		return 0;
 	}
 	b = plan_add_bind(p);
 	b->source = s;
 	b->is_tool = true;
 	snprintf(b->target, sizeof(b->target), "%s", path);
-	return true;
+	return 1;
 }
 
 /*
@@ -187,39 +204,47 @@ static void show_companions(struct plan *p, const struct suspects *s, const char
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
 		size_t len = strlen(dir), end = strlen(rows[i].ending);
+		struct err ignored;
 		char path[PATH_MAX];
 
 		if (len < end || !str_equal(dir + len - end, rows[i].ending))
 			continue;
 		snprintf(path, sizeof(path), "%.*s%s", (int)(len - end), dir, rows[i].companion);
-		if (show_tool(p, s, path) && rows[i].variable)
+		if (show_tool(p, s, path, &ignored) > 0 && rows[i].variable)
 			variables_take(&p->env, str_format("%s=%s", rows[i].variable, path));
 	}
 }
 
-char *tools_add(struct plan *p)
+int tools_add(struct plan *p, char **ret, struct err *e)
 {
 	const char *path = getenv("PATH");
-	char *shown = str_copy("");
+	auto_free char *shown = str_copy("");
 	struct suspects s = {.count = 0};
 
 	find_suspects(p, &s);
 	for (; path && *path; path += strcspn(path, ":"), path += *path == ':') {
 		auto_free char *typed = must_alloc(strndup(path, strcspn(path, ":")));
 		char dir[PATH_MAX], prefix[PATH_MAX], *longer;
+		int rc;
 
 		/* It is shown at its name, and ".." may mean another directory inside. */
 		if (!path_clean(typed, dir, sizeof(dir)) || is_system(dir))
 			continue;
 		tool_prefix(dir, prefix, sizeof(prefix));
-		if (!show_tool(p, &s, prefix) && (str_equal(prefix, dir) || !show_tool(p, &s, dir)))
+		rc = show_tool(p, &s, prefix, e);
+		if (rc == 0 && !str_equal(prefix, dir))
+			rc = show_tool(p, &s, dir, e);
+		if (rc < 0)
+			return -1;
+		if (rc == 0)
 			continue;
 		show_companions(p, &s, dir);
 		longer = str_format("%s%s:", shown, dir);
 		free(shown);
 		shown = longer;
 	}
-	return shown;
+	*ret = take_ptr(shown);
+	return 0;
 }
 
 bool tools_is_in_workspace(const struct plan *p, const struct bind *b)
