@@ -223,6 +223,21 @@ class Applied(Git):
         self.assertTrue(os.path.exists(self.path("repo/sub/AGENTS.md")))
         self.assertFalse(os.path.exists(self.path("repo/AGENTS.md")))
 
+    def test_reference_that_moved_meanwhile(self):
+        """Commits made outside while the command runs are not lost."""
+        self.repository()
+        self.mkdir("flags")
+        script = COMMIT + " --allow-empty -m inside; touch /flags/begun; while [ ! -e /flags/go ]; do sleep 0.02; done"
+        child = subprocess.Popen([cl.CLOCHE, "run", "--apply", "--mount", self.path("flags") + ":/flags:rw", *sh(script)], cwd=self.path("repo"), stderr=subprocess.PIPE, env=cl.caller_env())
+        cl.wait_for(lambda: os.path.exists(self.path("flags/begun")))
+        self.git("repo", "commit", "-q", "--allow-empty", "-m", "outside")
+        self.write("flags/go", "")
+        err = child.communicate(timeout=60)[1].decode()
+        self.assertEqual(child.returncode, 125, err)
+        self.assertIn("skipped .git/refs/heads/main: the reference was changed outside", err)
+        self.assertIn("outside", self.git("repo", "log", "--oneline"))
+        self.git("repo", "fsck", "--strict")
+
     def test_nothing_after_a_failure(self):
         self.repository()
         r = cl.run("run", "--apply", *sh("echo x > top; %s -am second; exit 3" % COMMIT), cwd=self.path("repo/sub"))

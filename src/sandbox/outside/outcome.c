@@ -200,6 +200,7 @@ static int collect_below(struct keeper *k, const struct changed_dir *d, bool app
 		return err_sys(e, "cannot open the workspace to look at what changed");
 	options.apply = apply;
 	options.also = &also;
+	options.since_ns = (int64_t)unix_ms() * 1000000 - (now_ns() - k->started_ns);
 	if (d->inner)
 		name_also(k->plan.spec, d->inner, &also);
 	if (changes_collect(upper, lower, &options, &list, e) < 0)

@@ -71,10 +71,13 @@ static void record_change(struct visitor *w, const char *kind, bool is_dir, cons
 	};
 }
 
+static const char moved_outside[] = "the reference was changed outside meanwhile";
+
 /* Records a change that is not applied; when only listing, its kind stays visible. */
 static void record_blocked(struct visitor *w, const char *kind, bool is_dir, const char *note)
 {
 	w->out.skipped++;
+	w->out.failed += note == moved_outside;
 	record_change(w, w->left.apply ? "skipped" : kind, is_dir, note);
 }
 
@@ -385,6 +388,20 @@ static const char *why_guarded(const struct visitor *w, const struct change_dir 
 	return r ? r->reason : NULL;
 }
 
+/*
+ * A reference of git that the host has changed since the command began: the commits that it names now would be lost.
+ * Its log likewise.
+ */
+static bool is_moved_reference(const struct visitor *w, const struct change_dir *p,
+			       const struct item *it)
+{
+	const struct timespec *t = &it->low.st_ctim;
+
+	return w->left.since_ns && p->control.in_git && it->has_low && S_ISREG(it->low.st_mode) &&
+	       (str_equal(it->name, "packed-refs") || strstr(w->path.text, "refs/")) &&
+	       t->tv_sec * INT64_C(1000000000) + t->tv_nsec > w->left.since_ns;
+}
+
 /* Finds out why this item is not to be applied, if there is a reason. */
 static void judge_item(const struct visitor *w, const struct change_dir *p, struct item *it,
 		       bool deleted)
@@ -396,6 +413,8 @@ static void judge_item(const struct visitor *w, const struct change_dir *p, stru
 		it->guarded = why;
 	else if (how != NAMED)
 		it->blocked = why;
+	if (!it->blocked && is_moved_reference(w, p, it))
+		it->blocked = moved_outside;
 }
 
 /* hidden: the name is below only, and deleted. */

@@ -22,6 +22,7 @@ struct change_options {
 	size_t entries;	   /* names that are looked at; the rest is not applied */
 	uint64_t bytes;	   /* written to the host in all */
 	uint64_t compared; /* bytes read to find out whether a file really changed */
+	int64_t since_ns; /* wall clock: references of git that the host changed after it stay; 0: none */
 	const struct list
 		*also; /* paths that are applied although they are control files; may be NULL */
 };
