@@ -20,6 +20,7 @@ static const struct {
 	[SHARE_SANDBOXES] = {"sandboxes", "sandboxes", 1},
 	[SHARE_MEMORY] = {"memory", "memory for sandboxes", 4},
 	[SHARE_DISK] = {"disk", "disk for sandboxes", 4},
+	[SHARE_SESSIONS] = {"sessions", "sessions", 1},
 };
 
 struct tenant {

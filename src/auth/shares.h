@@ -26,6 +26,7 @@ enum share {
 	SHARE_SANDBOXES,   /* living sandboxes: counted only */
 	SHARE_MEMORY,	   /* bytes of memory limits of living sandboxes */
 	SHARE_DISK,	   /* bytes of disk limits of living sandboxes */
+	SHARE_SESSIONS,	   /* of MCP clients */
 	SHARE_COUNT,
 };
 

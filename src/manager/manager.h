@@ -41,7 +41,8 @@ struct create_options {
 	json_t *door_data;	  /* private data of its door: stored, never shown; taken over */
 	uint64_t ttl_ms, idle_ms; /* 0: never ends by age, by idleness */
 	bool pause_on_timeout, auto_resume;
-	bool transient; /* of one /v1/run: not stored, not listed, ends with the daemon */
+	bool pause_when_idle; /* idleness only; its age still ends it, paused or not */
+	bool transient;	      /* of one /v1/run: not stored, not listed, ends with the daemon */
 	uint8_t warm_host[WARM_KINDS]; /* not 0: a warm host with so many lanes (warm/warm.h) */
 	char snapshot[IPC_ID];
 	struct ipc_volume volumes[IPC_VOLUMES];
@@ -106,6 +107,8 @@ void sandbox_stop(struct sandbox *s, const struct caller *who, sandbox_done done
 		  void *arg); /* processes end, files are kept (a snapshot of its own) */
 void sandbox_start(struct sandbox *s, const struct caller *who, sandbox_done done,
 		   void *arg); /* again, from those files */
+/* Ends the sandbox as if one of its timers had. */
+void sandbox_expire(struct sandbox *s, const char *why);
 /* Calls done once the sandbox runs and has a link. A paused one is resumed if auto_resume is set, else
  * ERR_CONFLICT. Marks the sandbox as used. */
 void sandbox_wake(struct sandbox *s, const struct caller *who, sandbox_done done, void *arg);

@@ -191,6 +191,7 @@ static const struct member option_fields[] = {
 	OPTION("idle_ms", NUMBER, idle_ms),
 	OPTION("pause_on_timeout", BOOL, pause_on_timeout),
 	OPTION("auto_resume", BOOL, auto_resume),
+	OPTION("pause_when_idle", BOOL, pause_when_idle),
 };
 
 static const struct member limit_fields[] = {

@@ -48,6 +48,11 @@ uint64_t sandbox_ttl_left_ms(const struct sandbox *s)
 	return (uint64_t)(left > 0 ? left : 0) + GUEST_LATER_MS;
 }
 
+void sandbox_expire(struct sandbox *s, const char *why)
+{
+	sandbox_end(s, STATE_DESTROYED, BY_TIMER, why);
+}
+
 /*
  * The sandbox has timed out: it is destroyed or paused, as its options say. If the pause fails, an
  * expired sandbox is destroyed (ends); one that is merely idle goes on.
@@ -56,8 +61,8 @@ static void time_out(struct sandbox *s, bool ends, const char *why)
 {
 	struct job *j;
 
-	if (!s->o.pause_on_timeout) {
-		sandbox_end(s, STATE_DESTROYED, BY_TIMER, why);
+	if (!s->o.pause_on_timeout && (ends || !s->o.pause_when_idle)) {
+		sandbox_expire(s, why);
 		return;
 	}
 	if (s->state != STATE_RUNNING && s->state != STATE_UNREACHABLE)

@@ -112,6 +112,7 @@ async function checkEverything(client) {
   equal(tools.length, 16)
   for (const tool of tools) {
     ok(tool.description.length > 20 && tool.inputSchema.type === 'object' && tool.outputSchema, tool.name)
+    for (const value of Object.values(tool.outputSchema.properties)) equal(typeof value.type, 'string', tool.name)
     for (const name of widening) ok(!(name in tool.inputSchema.properties), `${tool.name} does not take ${name}`)
   }
   equal(tools.find((t) => t.name === 'read_file').annotations.readOnlyHint, true)
@@ -127,7 +128,7 @@ async function checkEverything(client) {
   const hi = await use(client, 'run_command', { command: 'cat; echo there >&2; exit 3', stdin: 'hi' })
   equal([hi.stdout, hi.stderr, hi.exit_code], ['hi', 'there\n', 3])
   const late = await use(client, 'run_command', { command: 'echo early; sleep 1000', timeout: 0.5 })
-  equal([late.timed_out, late.exit_code, late.stdout], [true, null, 'early\n'])
+  equal([late.timed_out, late.exit_code, late.stdout], [true, -1, 'early\n'])
   match(late.advice, /process_start/)
   equal((await use(client, 'run_command', { command: 'head -c 1000000 /dev/zero | tr "\\0" x' })).truncated, true)
   const denied = await use(client, 'run_command', { command: 'getent hosts example.com' })
@@ -163,7 +164,7 @@ async function checkProcesses(client) {
   await until('its answer', async () => (await poll()) && seen.includes('got word\n'))
   await use(client, 'process_kill', started)
   const last = await until('its end', async () => { const p = await poll(); return !p.running && p })
-  equal([last.status, last.exit_code], ['signaled', null])
+  equal([last.status, last.exit_code], ['signaled', -1])
   equal(seen, 'begun\ngot word\n')
   equal((await use(client, 'process_poll', { ...started, from: 0, wait: 20 })).stdout, seen)
   match(await refusal(client, 'process_poll', { process_id: 999999 }), /./)

@@ -17,6 +17,7 @@ import puppet
 META = "io.modelcontextprotocol/"
 BOTH = "application/json, text/event-stream"
 ENVELOPE = {META + "protocolVersion": "2026-07-28", META + "clientCapabilities": {}}
+SESSIONS = 512  # of one token
 GUEST = os.path.join(puppet.BUILD, "cloche-guest")
 
 
@@ -74,11 +75,17 @@ class Answer:
 class Served(cl.Case):
     """One daemon for all tests of a class."""
 
+    config = None
+
     @classmethod
     def setUpClass(cls):
         cls.top = tempfile.mkdtemp(prefix="mcp-", dir=cl.base_dir())
         os.chmod(cls.top, 0o755)
-        cls.daemon = puppet.Broker(cls.top, front=None)
+        path = os.path.join(cls.top, "config.yaml") if cls.config else None
+        if path:
+            with open(path, "w", encoding="utf-8") as out:
+                out.write(cls.config)
+        cls.daemon = puppet.Broker(cls.top, config=path, front=None)
         puppet.await_true(lambda: '"serving"' in cls.daemon.log() or cls.daemon.process.poll() is not None,
                           "the daemon does not serve")
 
@@ -103,6 +110,27 @@ class Served(cl.Case):
         a = self.send(HELLO, **headers)
         self.assertEqual(a.status, 200, a.body)
         return a.headers["Mcp-Session-Id"]
+
+    def fill(self):
+        """Opens as many sessions as one token may have, and ends none."""
+        c = Connection(self.daemon.socket)
+        for _ in range(SESSIONS):
+            c.request("POST", "/mcp", dump(HELLO), {"Accept": BOTH, "Content-Type": "application/json"})
+            a = Answer(c.getresponse())
+            self.assertEqual(a.status, 200, a.body)
+        c.close()
+
+    def box(self, id):
+        c = Connection(self.daemon.socket)
+        c.request("GET", "/v1/sandboxes/" + id)
+        found = Answer(c.getresponse()).json()
+        c.close()
+        return found
+
+    def call(self, session, name, arguments=None):
+        a = self.send(request("tools/call", {"name": name, "arguments": arguments or {}}), Mcp_Session_Id=session)
+        self.assertEqual(a.status, 200, a.body)
+        return a.json()["result"]["structuredContent"]
 
     def end(self, session, **headers):
         self.assertEqual(self.send(verb="DELETE", Mcp_Session_Id=session, **headers).status, 200)
@@ -371,6 +399,35 @@ class Legacy(Served):
         result = self.tool("read_file", {"path": "kept"}).json()["result"]
         self.assertEqual(result["structuredContent"]["content"], "yes")
 
+    def test_sessions_that_nobody_ends(self):
+        """They make room for new ones. A client with a sandbox finds it again, one without begins anew."""
+        without = self.session()
+        self.tool("write_file", {"path": "kept", "content": "yes"})
+        self.fill()
+        self.assertEqual(self.send(request("ping"), Mcp_Session_Id=without).status, 404)
+        result = self.tool("read_file", {"path": "kept"}).json()["result"]
+        self.assertEqual(result["structuredContent"]["content"], "yes")
+
+    def test_sessions_at_work_stay(self):
+        busy = self.session()
+        line = "touch on; while [ -e on ]; do sleep 0.05; done; echo done"
+        slow = request("tools/call", {"name": "run_command", "arguments": {"command": line}})
+        c = Connection(self.daemon.socket)
+        self.addCleanup(c.close)
+        c.request("POST", "/mcp", dump(slow), {"Accept": BOTH, "Content-Type": "application/json", "Mcp-Session-Id": busy})
+        puppet.await_true(lambda: "on" in str(self.call(busy, "list_files")["files"]))
+        self.fill()
+        self.call(busy, "run_command", {"command": "rm on"})
+        result = Answer(c.getresponse()).json()["result"]
+        self.assertEqual(result["structuredContent"]["stdout"], "done\n")
+        self.end(busy)
+
+    def test_age(self):
+        """ceilings.ttl holds for the sandboxes of MCP as for all others; it is 24 h by default."""
+        self.tool("run_command", {"command": "true"})
+        box = self.box(self.call(self.mcp, "sandbox_list")["sandboxes"][0]["sandbox_id"])
+        self.assertTrue(box["expires_at"], box)
+
     def test_tenants(self):
         """Another token's sessions and sandboxes are answered like unknown ones."""
         tokens = []
@@ -408,6 +465,30 @@ class Legacy(Served):
         self.assertIn("more than this token", result["content"][0]["text"])
         self.end(mine, Authorization=bearer)
         self.end(wide, Authorization=bearer)
+
+
+class Closed(Served):
+    """Clients that went away without a word."""
+
+    config = "sandbox: {ttl: 5s, idle_timeout: 1s}\nceilings: {ttl: 5s, idle_timeout: 1s}\n"
+
+    def test_paused_for_its_client(self):
+        """As long as the session is known, idleness only pauses; its age ends it."""
+        mine = self.session()
+        self.call(mine, "write_file", {"path": "kept", "content": "yes"})
+        box = self.call(mine, "sandbox_list")["sandboxes"][0]["sandbox_id"]
+        puppet.await_true(lambda: self.box(box)["state"] == "paused", "it is not paused")
+        self.assertEqual(self.call(mine, "read_file", {"path": "kept"})["content"], "yes")
+        puppet.await_true(lambda: self.box(box)["state"] == "destroyed", "its age does not end it")
+        self.assertIn("its time was over", self.box(box)["reason"])
+
+    def test_ends_when_idle(self):
+        lost = self.session()
+        self.call(lost, "run_command", {"command": "true"})
+        box = self.call(lost, "sandbox_list")["sandboxes"][0]["sandbox_id"]
+        self.fill()
+        puppet.await_true(lambda: self.box(box)["state"] == "destroyed", "it does not end")
+        self.assertIn("its client was gone", self.box(box)["reason"])
 
 
 class Modern(Served):

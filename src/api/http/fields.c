@@ -250,8 +250,6 @@ static json_t *field_schema(const struct body_field *f)
 {
 	json_t *o = type_schema(f->type);
 
-	if (f->flags & BODY_NULLABLE)
-		json_object_set_new(o, "type", json_pack("[ss]", types[f->type].name, "null"));
 	json_object_set_new(o, "description", json_string(f->help));
 	if (f->min < f->max) {
 		json_object_set_new(o, "minimum", number_bound(f, f->min));

@@ -38,7 +38,6 @@ enum body_type {
 
 enum body_flags {
 	BODY_REQUIRED = 1,
-	BODY_NULLABLE = 2, /* in results only */
 };
 /* Which sandbox options a body may have besides the table's own fields. */
 enum body_with { BODY_ALONE, BODY_WITH_LIMITS, BODY_WITH_SPEC };

@@ -18,8 +18,8 @@
 struct mcp_state {
 	struct api *api;
 	struct mcp_session *sessions;
-	size_t session_count;
 	struct loop_timer sweep;
+	int64_t since_ns; /* sessions from before a restart are not known yet */
 };
 
 struct mcp_session {

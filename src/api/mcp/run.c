@@ -84,11 +84,10 @@ static json_t *output_text(const struct capture *c)
 static json_t *summary_of(const struct result *r)
 {
 	bool truncated = capture_is_cut(&r->out) || capture_is_cut(&r->err);
-	json_t *exit_code = r->end.exit_code >= 0 ? json_integer(r->end.exit_code) : json_null();
 
-	return json_pack("{s:o, s:o, s:o, s:s, s:b, s:f, s:b, s:o, s:s*}", "stdout",
+	return json_pack("{s:o, s:o, s:i, s:s, s:b, s:f, s:b, s:o, s:s*}", "stdout",
 			 output_text(&r->out), "stderr", output_text(&r->err), "exit_code",
-			 exit_code, "status", status_name(r->end.status), "timed_out",
+			 r->end.exit_code, "status", status_name(r->end.status), "timed_out",
 			 r->end.status == STATUS_TIMEOUT, "duration_ms", r->end.duration_ms,
 			 "truncated", truncated, "denials", describe_denials(r), "advice",
 			 advice_for(r->end.status, truncated));
@@ -271,12 +270,11 @@ static void answer_poll(struct mcp_call *c, const struct outcome *x)
 	if (json_object_size(c->session->polled) >= POLLED_MAX)
 		json_object_clear(c->session->polled);
 	json_object_set_new(c->session->polled, key, json_integer((json_int_t)b->next));
-	out = json_pack("{s:b, s:b, s:n, s:o, s:o, s:I, s:s}", "running", !x, "truncated", b->cut,
-			"exit_code", "stdout", text_json(buf_head(&b->out), b->out.len), "stderr",
+	out = json_pack("{s:b, s:b, s:i, s:o, s:o, s:I, s:s}", "running", !x, "truncated", b->cut,
+			"exit_code", x ? x->exit_code : -1, "stdout",
+			text_json(buf_head(&b->out), b->out.len), "stderr",
 			text_json(buf_head(&b->err), b->err.len), "next", (json_int_t)b->next,
 			"status", x ? status_name(x->status) : "running");
-	if (x && x->exit_code >= 0)
-		json_object_set_new(out, "exit_code", json_integer(x->exit_code));
 	mcp_call_structured(c, out);
 }
 

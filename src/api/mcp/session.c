@@ -1,6 +1,7 @@
 /* Clients of the MCP door: their sessions, the options they set, and the sandboxes they own. */
 #include "api/mcp/mcp_internal.h"
 
+#include "auth/shares.h"
 #include "base/id.h"
 #include "policy/config.h"
 
@@ -16,6 +17,11 @@
 #define OUTPUT_DEFAULT (128u << 10)
 #define OUTPUT_MAX (256u << 10)
 
+static struct budget *share_of(const struct mcp_session *s)
+{
+	return shares_of(manager_shares(s->state->api->manager), s->caller.token, SHARE_SESSIONS);
+}
+
 static void free_session(struct mcp_session *s)
 {
 	struct mcp_session **p = &s->state->sessions;
@@ -24,22 +30,87 @@ static void free_session(struct mcp_session *s)
 		p = &(*p)->next;
 	if (*p)
 		*p = s->next;
-	s->state->session_count--;
+	budget_give(share_of(s), 1);
 	json_decref(s->options);
 	json_decref(s->polled);
 	list_done(&s->snapshots);
 	free(s);
 }
 
-static bool is_idle(const struct mcp_session *s)
+static bool has_work(const struct mcp_session *s)
 {
-	return !s->calls && !s->making && !s->stream;
+	return s->calls || s->making || s->held;
 }
 
 void mcp_session_settle(struct mcp_session *s)
 {
-	if (s->ended && is_idle(s) && !s->held)
+	if (s->ended && !has_work(s) && !s->stream)
 		free_session(s);
+}
+
+/* How long a sandbox may be unused. */
+static uint64_t idle_ms(const struct mcp_state *st)
+{
+	uint64_t most = st->api->config->max_idle_ms;
+
+	return most && most < IDLE_MS ? most : IDLE_MS;
+}
+
+/* ---- sandboxes whose session was forgotten ---- */
+
+struct orphans {
+	json_t *known; /* "owner key" of each session */
+	struct list ids;
+};
+
+static char *session_label(const char *owner, const char *key)
+{
+	return str_format("%s %s", owner, key);
+}
+
+static bool collect_orphan(void *arg, struct sandbox *box)
+{
+	struct orphans *o = arg;
+	const char *key = body_text(sandbox_door_data(box), "session");
+	auto_free char *label = NULL;
+
+	if (!str_equal(sandbox_door(box), "mcp") || sandbox_state(box) != STATE_PAUSED)
+		return true;
+	label = session_label(sandbox_owner(box), key ? key : "");
+	if (!json_object_get(o->known, label))
+		list_add(&o->ids, sandbox_id(box));
+	return true;
+}
+
+/*
+ * A paused sandbox waits for its client. Where no session is known that could ask for it, the client is
+ * gone, and being unused for so long ends the sandbox.
+ */
+static void end_orphans(struct mcp_state *st)
+{
+	const struct caller anyone = {.scopes = SCOPE_ADMIN};
+	struct orphans o = {.known = json_object()};
+	struct sandbox *box;
+	struct err e = {0};
+
+	for (const struct mcp_session *s = st->sessions; s; s = s->next) {
+		auto_free char *label = session_label(s->caller.token, s->key);
+
+		json_object_set_new(o.known, label, json_true());
+	}
+	manager_each(st->api->manager, &anyone, collect_orphan, &o);
+	for (size_t i = 0; i < o.ids.count; i++)
+		if ((box = manager_find(st->api->manager, &anyone, o.ids.items[i], &e)))
+			sandbox_expire(box, "its client was gone and it was idle for too long");
+	json_decref(o.known);
+	list_done(&o.ids);
+}
+
+static void set_sweep_timer(struct mcp_state *st)
+{
+	uint64_t ms = idle_ms(st);
+
+	loop_timer_set(st->api->loop, &st->sweep, ms < SWEEP_MS ? ms : SWEEP_MS);
 }
 
 static void sweep_sessions(void *arg)
@@ -50,10 +121,12 @@ static void sweep_sessions(void *arg)
 
 	for (struct mcp_session *s = st->sessions; s; s = next) {
 		next = s->next;
-		if (is_idle(s) && now - s->used_ns > FORGET_NS)
+		if (!has_work(s) && !s->stream && now - s->used_ns > FORGET_NS)
 			mcp_session_end(s);
 	}
-	loop_timer_set(st->api->loop, &st->sweep, SWEEP_MS);
+	if ((uint64_t)(now - st->since_ns) / 1000000 > idle_ms(st))
+		end_orphans(st);
+	set_sweep_timer(st);
 }
 
 struct mcp_state *mcp_state(struct api *api)
@@ -65,7 +138,9 @@ struct mcp_state *mcp_state(struct api *api)
 	st = must_alloc(calloc(1, sizeof(*st)));
 	st->api = api;
 	st->sweep = (struct loop_timer){.call = sweep_sessions, .arg = st};
-	loop_timer_set(api->loop, &st->sweep, SWEEP_MS);
+	st->since_ns = now_ns();
+	shares_set_max(manager_shares(api->manager), SHARE_SESSIONS, SESSIONS_MAX);
+	set_sweep_timer(st);
 	api->door_state[DOOR_MCP] = st;
 	return st;
 }
@@ -139,26 +214,45 @@ static bool is_callers(const struct mcp_session *s, const struct caller *who)
 	return str_equal(s->caller.token, who->token);
 }
 
-/* Clients forget to end sessions: ends the one unused for longest, if it has no sandbox. */
+/* Whether a goes before b: sessions whose client is not connected, then those unused for longest. */
+static bool goes_before(const struct mcp_session *a, const struct mcp_session *b)
+{
+	if (!a->stream != !b->stream)
+		return !a->stream;
+	return a->used_ns < b->used_ns;
+}
+
+/*
+ * Clients forget to end sessions: one without work is forgotten for the new one. If it has a sandbox, its
+ * client finds the sandbox and the session again (restore_session) until the sandbox has been idle for too long.
+ */
+static void forget_one(struct mcp_state *st, const struct caller *who)
+{
+	struct mcp_session *first = NULL;
+
+	for (struct mcp_session *s = st->sessions; s; s = s->next)
+		if (is_callers(s, who) && !s->ended && !has_work(s) &&
+		    (!first || goes_before(s, first)))
+			first = s;
+	if (!first)
+		return;
+	first->ended = true;
+	first->held++; /* the end of its stream would free it */
+	mcp_stream_close(first);
+	first->held--;
+	mcp_session_settle(first);
+}
+
 static int make_room(struct mcp_state *st, const struct caller *who, struct err *e)
 {
-	struct mcp_session *oldest = NULL;
-	size_t count = 0;
+	struct budget *b = shares_of(manager_shares(st->api->manager), who->token, SHARE_SESSIONS);
 
-	for (struct mcp_session *s = st->sessions; s; s = s->next) {
-		if (!is_callers(s, who))
-			continue;
-		count++;
-		if (is_idle(s) && !s->held && !s->sandbox[0] &&
-		    (!oldest || s->used_ns < oldest->used_ns))
-			oldest = s;
-	}
-	if (count < SESSIONS_PER_CALLER && st->session_count < SESSIONS_MAX)
-		return 0;
-	if (!oldest)
-		return err_set(e, ERR_LIMIT, "too many sessions; end one (DELETE), or try later");
-	mcp_session_end(oldest);
-	return 0;
+	if (b->used >= SESSIONS_PER_CALLER || !budget_has(b, 1))
+		forget_one(st, who);
+	if (b->used >= SESSIONS_PER_CALLER)
+		return err_set(e, ERR_LIMIT, "sessions: all %d of this token are at work",
+			       SESSIONS_PER_CALLER);
+	return budget_take(b, 1) ? 0 : shares_refuse(SHARE_SESSIONS, e);
 }
 
 static struct mcp_session *add_session(struct mcp_state *st, const struct caller *who,
@@ -176,7 +270,6 @@ static struct mcp_session *add_session(struct mcp_state *st, const struct caller
 	s->polled = json_object();
 	s->next = st->sessions;
 	st->sessions = s;
-	st->session_count++;
 	return s;
 }
 
@@ -371,7 +464,6 @@ void mcp_session_end(struct mcp_session *s)
 void mcp_session_make(struct mcp_session *s, const char *name, const char *snapshot,
 		      sandbox_done done, void *arg)
 {
-	uint64_t most = s->state->api->config->max_idle_ms;
 	struct create_options o;
 	struct err e = {0};
 
@@ -384,9 +476,9 @@ void mcp_session_make(struct mcp_session *s, const char *name, const char *snaps
 	snprintf(o.name, sizeof(o.name), "%s", name ? name : "");
 	snprintf(o.door, sizeof(o.door), "mcp");
 	snprintf(o.snapshot, sizeof(o.snapshot), "%s", snapshot ? snapshot : "");
-	o.ttl_ms = 0;
-	o.idle_ms = most && most < IDLE_MS ? most : IDLE_MS;
-	o.pause_on_timeout = true;
+	o.ttl_ms = s->state->api->config->max_ttl_ms;
+	o.idle_ms = idle_ms(s->state);
+	o.pause_when_idle = true;
 	o.auto_resume = true;
 	o.door_data = json_pack("{s:s}", "session", s->key);
 	if (s->options)

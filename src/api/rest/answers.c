@@ -70,7 +70,7 @@ static const struct {
 	{"StatsRow", "id:string name:string? state:string " STATS_MEMBERS STATS_LIMITS},
 	{"Totals", "tenant:string connections:integer bodies:integer output:integer "
 		   "uploads:integer snapshots:integer jobs:integer sandboxes:integer "
-		   "memory:integer disk:integer"},
+		   "memory:integer disk:integer sessions:integer"},
 	{"AllStats", "sandboxes:[StatsRow] tenants:[Totals]"},
 	{"Snapshot", "id:string name:string? digest:string size_bytes:integer excluded:[string] "
 		     "created_at:string sandbox:string?"},

@@ -70,15 +70,16 @@ json_t *ephemeral_daemon_volumes(const struct sandbox_spec *s)
 
 /* ---- its configuration ---- */
 
-/* JSON, which is YAML as well. */
+/* JSON, which is YAML as well. The sandboxes end with the daemon, and it with its client: years are no bound. */
 static int write_config(const struct ephemeral_daemon *d, const struct sandbox_spec *s,
 			struct err *e)
 {
 	auto_free char *path = str_format("%s/config.yaml", d->dir),
 		       *listen = str_format("unix:%s", d->target.unix_path),
 		       *state = str_format("%s/state", d->dir), *run = str_format("%s/run", d->dir);
-	json_auto_t *config = json_pack("{s:[s], s:s, s:s, s:{}}", "listen", listen, "state_dir",
-					state, "runtime_dir", run, "volumes");
+	json_auto_t *config =
+		json_pack("{s:[s], s:s, s:s, s:{}, s:{s:s}}", "listen", listen, "state_dir", state,
+			  "runtime_dir", run, "volumes", "ceilings", "ttl", "87600h");
 	json_t *volumes = json_object_get(config, "volumes");
 	struct host_mount m;
 	char real[PATH_MAX];
