@@ -29,9 +29,13 @@ def make_backend(**options):
             return self.box.id
 
         def execute(self, command, *, timeout=None):
-            result = self.box.execute(command, timeout=timeout)
+            try:
+                result = self.box.execute(command, timeout=timeout)
+            except ClocheError as error:
+                return ExecuteResponse(output=error.message, exit_code=1, truncated=False)
+            cut = result.record.get("stdout_truncated") or result.record.get("stderr_truncated")
             return ExecuteResponse(output=result.stdout + result.stderr, exit_code=result.exit_code,
-                                   truncated=bool(result.record.get("stdout_truncated")))
+                                   truncated=bool(cut))
 
         def upload_files(self, files):
             return [FileUploadResponse(path=path, error=attempt(self.box.write_file, path, content)[1])
@@ -45,11 +49,16 @@ def make_backend(**options):
     return ClocheBackend()
 
 
-def attempt(function, *args):
-    """The answer, and None or the error's name: one file that fails does not fail the others."""
+def attempt(function, path, *args):
+    """The answer, and None or the error's name: one file that fails does not fail the others. The
+    protocol's paths are absolute."""
+    if not path.startswith("/"):
+        return None, "invalid_path"
     try:
-        return function(*args), None
+        return function(path, *args), None
     except ClocheError as error:
+        if "Is a directory" in error.message:
+            return None, "is_directory"
         return None, ERRORS.get(error.kind, "invalid_path")
 
 
@@ -60,8 +69,8 @@ def main():
         print("deepagents is not installed: pip install deepagents")
         return 0
     try:
-        backend.upload_files([("hello.py", b"print(6 * 7)\n")])
-        print(backend.execute("python3 hello.py").output)
+        backend.upload_files([("/workspace/hello.py", b"print(6 * 7)\n")])
+        print(backend.execute("python3 /workspace/hello.py").output)
     finally:
         backend.box.destroy()
     return 0

@@ -371,6 +371,33 @@ static void pack_warm(const struct exec_request *r, struct buf *b)
 	pack_bytes(b, r->code, r->code_len);
 }
 
+/* The kernel's limit for one argument or variable, with its NUL: 32 pages of 4 KB. */
+#define MAX_ARG_STRLEN 131072u
+
+static int check_word(const char *field, size_t index, const char *word, struct err *e)
+{
+	if (strlen(word) < MAX_ARG_STRLEN)
+		return 0;
+	return err_field(
+		e, ERR_INVALID, field,
+		"%s: number %zu has %zu bytes; Linux takes at most %u in one (MAX_ARG_STRLEN). "
+		"Put what is long into a file or the input",
+		field, index, strlen(word), MAX_ARG_STRLEN - 1);
+}
+
+static int check_words(const struct exec_request *r, struct err *e)
+{
+	if (r->shell && check_word("shell", 0, r->shell, e) < 0)
+		return -1;
+	for (size_t i = 0; i < r->argv.count; i++)
+		if (check_word("cmd", i, r->argv.items[i], e) < 0)
+			return -1;
+	for (size_t i = 0; i < r->env.count; i++)
+		if (check_word("env", i, r->env.items[i], e) < 0)
+			return -1;
+	return 0;
+}
+
 /*
  * A malformed request breaks the link of the guest and all other commands on it, so a request that the
  * guest would not accept is refused here, by the name of the field.
@@ -401,7 +428,7 @@ static int check_request(const struct exec_request *r, size_t packed, struct err
 				 "cmd: command, arguments and variables have more than %u KB; put "
 				 "what is long into a file or the input",
 				 GUEST_MAX_EXEC >> 10);
-	return 0;
+	return check_words(r, e);
 }
 
 /* The command, cut to size, for the audit. The audit role escapes the bytes. */

@@ -170,7 +170,7 @@ struct exec; /* one attachment to a command */
 
 enum warm_kind { WARM_NOT, WARM_COMMAND, WARM_PYTHON, WARM_NODE }; /* 1 + enum guest_run */
 
-#define EXEC_MAX_ARGS 4096 /* of argv and of env, each */
+#define EXEC_MAX_ARGS 16384 /* of argv and of env, each */
 struct exec_request {
 	struct list argv;  /* or: */
 	const char *shell; /* one line for a shell */

@@ -37,9 +37,9 @@
 #define GUEST_MAX_PATH 4096
 #define GUEST_MAX_USER 64
 #define GUEST_MAX_GLOB 1024
-#define GUEST_MAX_NAME 256			/* tag and session */
-#define GUEST_MAX_ARGS 4096			/* argv and env: count of each */
-#define GUEST_MAX_EXEC (8u * GUEST_MAX_PAYLOAD) /* the whole of G_EXEC, G_RUN, G_FORK */
+#define GUEST_MAX_NAME 256			 /* tag and session */
+#define GUEST_MAX_ARGS 16384			 /* argv and env: count of each */
+#define GUEST_MAX_EXEC (32u * GUEST_MAX_PAYLOAD) /* the whole of G_EXEC, G_RUN, G_FORK */
 
 /* What the guest finds open when it is executed; see sandbox/inside/boot.h. */
 #define GUEST_FD_LISTENER 3 /* listening Unix stream socket */

@@ -339,7 +339,7 @@ class Rest(cl.Case):
         self.assertEqual(json.loads(self.server.seen[0][2]), {"memory": "1G", "ttl": "60s"})
         self.assertEqual(json.loads(self.server.seen[1][2]),
                          {"cmd": ["a", "b"], "env": {"K": "V"}, "cwd": "/d", "timeout": "1500ms"})
-        self.assertEqual(json.loads(self.server.seen[2][2]), {"shell": "line", "stdin": "in"})
+        self.assertEqual(json.loads(self.server.seen[2][2]), {"shell": "line", "stdin_base64": "aW4="})
         self.assertEqual(self.server.seen[3][2], "é".encode())
 
     def test_list(self):
@@ -390,6 +390,27 @@ class Rest(cl.Case):
         self.assertFalse(connect(program=cl.CLOCHE).is_daemon)
 
 
+DEEPAGENTS = """
+from collections import namedtuple
+ExecuteResponse = namedtuple("ExecuteResponse", "output exit_code truncated")
+FileDownloadResponse = namedtuple("FileDownloadResponse", "path content error")
+FileUploadResponse = namedtuple("FileUploadResponse", "path error")
+"""
+USE_DEEPAGENTS = """
+import deepagents_backend
+b = deepagents_backend.make_backend()
+sent = b.upload_files([("/workspace/a", b"A"), ("a", b"A"), ("/workspace/d/e", b"E"), ("../x", b""), ("", b"")])
+assert [r.error for r in sent] == [None, "invalid_path", None, "invalid_path", "invalid_path"], sent
+got = b.download_files(["/workspace/a", "a", "/workspace/none", "/workspace/d"])
+assert [r.content for r in got] == [b"A", None, None, None], got
+assert [r.error for r in got] == [None, "invalid_path", "file_not_found", "is_directory"], got
+assert b.execute("echo out; echo err >&2; exit 3")[1:] == (3, False)
+assert b.execute("sleep 9", timeout=0.5).exit_code == 124
+b.box.destroy()
+print("ok")
+"""
+
+
 class Examples(cl.Case):
     def test_run(self):
         """Each works, or says what has to be installed."""
@@ -398,6 +419,19 @@ class Examples(cl.Case):
                            env=cl.caller_env(CLOCHE=cl.CLOCHE, CLOCHE_RUNTIME_DIR=self.dir))
             self.assertEqual(r.code, 0, str(r))
             self.assertRegex(r.out, r"pip install|\d", str(r))
+
+    def test_deepagents(self):
+        """Against stand-ins for its classes, which cannot be installed everywhere."""
+        for path, text in (("__init__.py", ""), ("backends/__init__.py", ""),
+                           ("backends/sandbox.py", "class BaseSandbox: pass\n"),
+                           ("backends/protocol.py", DEEPAGENTS)):
+            os.makedirs(os.path.dirname(os.path.join(self.dir, "deepagents", path)), exist_ok=True)
+            self.write(os.path.join("deepagents", path), text)
+        self.write("use.py", USE_DEEPAGENTS)
+        r = cl.command(sys.executable, os.path.join(self.dir, "use.py"),
+                       env=cl.caller_env(CLOCHE=cl.CLOCHE, CLOCHE_RUNTIME_DIR=self.dir,
+                                         PYTHONPATH=os.path.join(cl.TOP, "examples")))
+        self.assertEqual((r.code, r.out), (0, "ok\n"), str(r))
 
     def test_old_python(self):
         """Nothing newer than Python 3.8 in what is shipped."""

@@ -650,4 +650,6 @@ class Pipes(cl.Case):
         self.refused("mcp", "--apply", says="not for cloche mcp", env=self.env)
         self.refused("mcp", "--workspace", "/", says="workspace", env=self.env)
         self.refused("mcp", "word", says="no option", env=self.env)
+        for option, value in (("--env", b"A=\xff"), ("--hostname", b"a\xff")):
+            self.refused("mcp", option, os.fsdecode(value), says="is not UTF-8", env=self.env)
         self.assertIn("usage: cloche mcp", self.ok("mcp", "--help", env=self.env).out)

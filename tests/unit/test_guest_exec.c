@@ -74,7 +74,7 @@ static void test_not_executed(void **state)
 	b = driver_exec_with(&(struct exec_terms){.cwd = "/cloche-no-such-dir"}, ARGV("true"));
 	assert_int_equal(driver_refused(d, G_EXEC, &b), ENOENT);
 	b = driver_exec_with(&(struct exec_terms){.user = "nobody-here"}, ARGV("true"));
-	assert_int_equal(driver_refused(d, G_EXEC, &b), ENOENT);
+	assert_int_equal(driver_refused(d, G_EXEC, &b), EINVAL);
 	b = driver_exec(0, (const char *const[]){NULL});
 	assert_int_equal(driver_refused(d, G_EXEC, &b), EINVAL);
 }

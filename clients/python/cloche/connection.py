@@ -111,8 +111,9 @@ class Daemon:
                                                context=ssl.create_default_context())
         return http.client.HTTPConnection(host, port, timeout=timeout)
 
-    def raw(self, method, path, body=None, headers=None, timeout=None, call=None):
-        """Status and bytes of an answer; an answer that is an error is raised."""
+    def raw(self, method, path, body=None, headers=None, timeout=None, call=None, most=None):
+        """Status and bytes of an answer; an answer that is an error is raised, and so is one that has
+        more than `most` bytes."""
         call = call or Call()
         connection = self._open(timeout)
         headers = dict(headers or {})
@@ -123,7 +124,7 @@ class Daemon:
             call.begin(lambda: connection.sock and connection.sock.shutdown(socket.SHUT_RDWR))
             connection.request(method, self.prefix + path, body, headers)
             answer = connection.getresponse()
-            data = answer.read()
+            data = answer.read() if most is None else answer.read(most + 1)
         except (OSError, http.client.HTTPException) as error:
             raise ClocheError("no answer from %s: %s" % (self.url, error or type(error).__name__),
                               "unreachable") from error
@@ -132,6 +133,8 @@ class Daemon:
             connection.close()
         if answer.status >= 400:
             raise ClocheError.from_answer(parse(data), answer.status)
+        if most is not None and len(data) > most:
+            raise ClocheError("%s: the answer has more than %d bytes" % (path, most), "limit")
         return answer.status, data
 
     def json(self, method, path, body=None, **options):

@@ -1,4 +1,5 @@
 """Sandboxes that live on between commands: of a daemon, or made of a directory and `cloche run`."""
+import base64
 import os
 import posixpath
 import secrets
@@ -11,6 +12,8 @@ from .errors import ClocheError
 from .result import SandboxResult
 from .runner import as_options, to_bytes
 
+INPUT_MAX = 4 << 20  # bytes of stdin within a request, whose body has at most 16 MB
+
 
 class Sandbox:
     """One sandbox; made by SandboxManager. `with` destroys it at the end. Paths inside are absolute or
@@ -19,15 +22,16 @@ class Sandbox:
     def __init__(self, manager, sandbox_id):
         self.manager, self.id = manager, sandbox_id
 
-    def execute(self, command, timeout=None, env=None, cwd=None, stdin=None, call=None):
-        """Runs a line for a shell, or a list of words without one; a SandboxResult."""
+    def execute(self, command, timeout=None, env=None, cwd=None, stdin=None, user=None, call=None):
+        """Runs a line for a shell, or a list of words without one; a SandboxResult. stdin: text or
+        bytes, of any size. user: a user of the sandbox; without it, its own."""
         raise NotImplementedError
 
     def write_file(self, path, content):
         raise NotImplementedError
 
-    def read_file(self, path):
-        """The bytes of a file."""
+    def read_file(self, path, most=None):
+        """The bytes of a file. most: a larger file is an error (kind "limit") and is not read."""
         raise NotImplementedError
 
     def read_text(self, path, encoding="utf-8"):
@@ -65,23 +69,45 @@ class DaemonSandbox(Sandbox):
     def daemon(self):
         return self.manager.connection
 
-    def execute(self, command, timeout=None, env=None, cwd=None, stdin=None, call=None):
+    def execute(self, command, timeout=None, env=None, cwd=None, stdin=None, user=None, call=None):
         request = {"cmd": list(command)} if isinstance(command, (list, tuple)) else {"shell": command}
         if timeout is not None:
             request["timeout"] = "%dms" % round(timeout * 1000)
-        for name, value in (("env", env), ("cwd", cwd)):
+        for name, value in (("env", env), ("cwd", cwd), ("user", user)):
             if value:
                 request[name] = value
-        if stdin is not None:
-            request["stdin"] = stdin if isinstance(stdin, str) else stdin.decode()
-        return SandboxResult(self.daemon.json("POST", self._path("/exec"), request, call=call))
+        kept = self._add_input(request, to_bytes(stdin)) if stdin is not None else None
+        try:
+            return SandboxResult(self.daemon.json("POST", self._path("/exec"), request, call=call))
+        except ClocheError:
+            if kept:
+                self._forget_input(kept)
+            raise
+
+    def _add_input(self, request, stdin):
+        """A request has room for a few MB of input. More goes ahead as a file, which the command opens
+        and removes before it runs; the name of that file."""
+        if len(stdin) <= INPUT_MAX:
+            request["stdin_base64"] = base64.b64encode(stdin).decode()
+            return None
+        path = "/tmp/.cloche-stdin-" + secrets.token_hex(8)
+        self.write_file(path, stdin)
+        words = request.get("cmd") or ["/bin/sh", "-c", request.pop("shell")]
+        request["cmd"] = ["/bin/sh", "-c", 'exec <"$0" && rm -f -- "$0" && exec "$@"', path] + words
+        return path
+
+    def _forget_input(self, path):
+        try:
+            self.delete_file(path)
+        except ClocheError:
+            pass
 
     def write_file(self, path, content):
         self.daemon.raw("PUT", self._path("/files", path=path), to_bytes(content),
                         {"Content-Type": "application/octet-stream"})
 
-    def read_file(self, path):
-        return self.daemon.raw("GET", self._path("/files", path=path))[1]
+    def read_file(self, path, most=None):
+        return self.daemon.raw("GET", self._path("/files", path=path), most=most)[1]
 
     def list_files(self, path=".", depth=1):
         """Entries of a directory: dicts with name, path, type, size, ..."""
@@ -136,8 +162,10 @@ class LocalSandbox(Sandbox):
         if not self.running:
             raise ClocheError("sandbox %s is stopped" % self.id, "conflict")
 
-    def execute(self, command, timeout=None, env=None, cwd=None, stdin=None, call=None):
+    def execute(self, command, timeout=None, env=None, cwd=None, stdin=None, user=None, call=None):
         self._check()
+        if user not in (None, "user"):
+            raise ClocheError("user: there is no '%s' inside; it is user" % user, "invalid", "user")
         words = list(command) if isinstance(command, (list, tuple)) else ["sh", "-c", command]
         fields = dict(self.options, workspace=self.directory)
         fields["env"] = ["%s=%s" % pair for pair in {**(self.options.get("env") or {}), **(env or {})}.items()]
@@ -165,8 +193,13 @@ class LocalSandbox(Sandbox):
     def write_file(self, path, content):
         self._inside('mkdir -p -- "$(dirname -- "$1")" && cat >"$1"', path, stdin=to_bytes(content))
 
-    def read_file(self, path):
-        return self._inside('cat -- "$1"', path)
+    def read_file(self, path, most=None):
+        if most is None:
+            return self._inside('cat -- "$1"', path)
+        data = self._inside('head -c "$2" -- "$1"', path, str(most + 1))
+        if len(data) > most:
+            raise ClocheError("%s: has more than %d bytes" % (path, most), "limit")
+        return data
 
     def list_files(self, path=".", depth=1):
         out = self._inside('find "$1" -mindepth 1 -maxdepth "$2" -printf "%y %s %P\\0"',

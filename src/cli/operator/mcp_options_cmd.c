@@ -27,11 +27,10 @@ static int refuse_options(const struct sandbox_spec *s, struct err *e)
 }
 
 /* The options that were given, by the names that a session of the daemon uses as well. */
-static json_t *session_options(const struct sandbox_spec *s)
+static json_t *session_options(const struct sandbox_spec *s, struct err *e)
 {
 	static const char *const own[] = {"policy", "workspace", "mount", "tools"};
-	json_t *options = json_object();
-	json_auto_t *volumes = ephemeral_daemon_volumes(s);
+	json_auto_t *options = json_object(), *volumes = ephemeral_daemon_volumes(s);
 	char text[4096];
 
 	for (size_t i = 0; i < spec_field_count; i++) {
@@ -39,16 +38,19 @@ static json_t *session_options(const struct sandbox_spec *s)
 
 		if (!spec_is_set(s, f->name) || cli_is_one_of(f->name, own, ARRAY_LEN(own)))
 			continue;
-		if (f->type == FIELD_LIST)
-			json_object_set_new(
-				options, f->name,
-				client_list((const struct list *)((const char *)s + f->offset)));
-		else if (spec_format(s, f, text, sizeof(text)))
-			json_object_set_new(options, f->name, json_string(text));
+		if (f->type == FIELD_LIST) {
+			const struct list *l = (const void *)((const char *)s + f->offset);
+
+			if (client_put(options, f->name, client_list(l), e) < 0)
+				return NULL;
+		} else if (spec_format(s, f, text, sizeof(text)) &&
+			   client_put(options, f->name, json_string(text), e) < 0) {
+			return NULL;
+		}
 	}
 	if (json_array_size(volumes))
 		json_object_set(options, "volumes", volumes);
-	return options;
+	return json_incref(options);
 }
 
 /* `--env NAME` takes the value from our environment. */
@@ -113,8 +115,8 @@ int mcp_options_read(struct mcp_options *ret, int argc, char **argv, struct err 
 		return -1;
 	if (ret->spec.workspace || ret->spec.mounts.count)
 		ret->ephemeral_only = true;
-	ret->session = session_options(&ret->spec);
-	return 0;
+	ret->session = session_options(&ret->spec, e);
+	return ret->session ? 0 : -1;
 }
 
 void mcp_options_done(struct mcp_options *o)

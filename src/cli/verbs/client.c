@@ -307,8 +307,18 @@ json_t *client_list(const struct list *l)
 	json_t *array = json_array();
 
 	for (size_t i = 0; i < l->count; i++)
-		json_array_append_new(array, json_string(l->items[i]));
+		if (json_array_append_new(array, json_string(l->items[i])) < 0) {
+			json_decref(array);
+			return NULL;
+		}
 	return array;
+}
+
+int client_put(json_t *body, const char *key, json_t *value, struct err *e)
+{
+	if (json_object_set_new(body, key, value) == 0)
+		return 0;
+	return err_field(e, ERR_INVALID, key, "%s: is not UTF-8", key);
 }
 
 json_t *client_text(const char *text)

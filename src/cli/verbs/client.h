@@ -59,8 +59,10 @@ json_t *client_sandboxes(struct client *c, const char *filter, bool also_gone, s
  * takes our value.
  */
 int client_put_pairs(json_t *body, const char *key, const struct list *pairs, struct err *e);
-/* A list as an array of strings. */
+/* A list as an array of strings; NULL: one of them is not UTF-8. */
 json_t *client_list(const struct list *l);
+/* Adds a value, which is taken over. NULL, of text that is not UTF-8, is refused and never left out. */
+int client_put(json_t *body, const char *key, json_t *value, struct err *e);
 /* A JSON string of any bytes; if they are not UTF-8, sanitised. */
 json_t *client_text(const char *text);
 /* The text of a member, or NULL. */

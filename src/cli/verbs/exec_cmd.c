@@ -520,9 +520,9 @@ static int exec_body(const struct verb_call *v, char **command, json_t *body, st
 		if (json_array_append_new(cmd, json_string(*command)) < 0)
 			return err_set(e, ERR_INVALID, "the command is not UTF-8");
 	for (size_t i = 0; i < ARRAY_LEN(pairs); i++)
-		if (verb_text(v, pairs[i][1]))
-			json_object_set_new(body, pairs[i][0],
-					    json_string(verb_text(v, pairs[i][1])));
+		if (verb_text(v, pairs[i][1]) &&
+		    client_put(body, pairs[i][0], json_string(verb_text(v, pairs[i][1])), e) < 0)
+			return -1;
 	if (verb_text(v, "tty")) {
 		json_object_set_new(body, "tty", json_true());
 		window_size(body);

@@ -74,8 +74,11 @@ static int put_volumes(json_t *body, const struct list *volumes, struct err *e)
 			*slash = '\0';
 		item = json_pack("{s:s, s:s, s:b}", "name", name, "path", target, "writable",
 				 mode && str_equal(mode, "rw"));
-		if (slash && item)
-			json_object_set_new(item, "sub", json_string(slash + 1));
+		if (!item ||
+		    (slash && json_object_set_new(item, "sub", json_string(slash + 1)) < 0)) {
+			json_decref(item);
+			return err_field(e, ERR_INVALID, "volume", "volume: is not UTF-8");
+		}
 		json_array_append_new(array, item);
 	}
 	return 0;
@@ -96,11 +99,13 @@ static int create_body(const struct verb_call *v, json_t *body, struct err *e)
 		for (char *p = key; *p; p++)
 			*p = *p == '-' ? '_' : *p;
 		/* Some may be given more than once. */
-		json_object_set_new(body, key,
-				    !o->metavar ? json_true()
-				    : str_equal(o->metavar, "LAYER") || str_equal(key, "tmpfs")
-					    ? client_list(&v->values[i])
-					    : json_string(value));
+		if (client_put(body, key,
+			       !o->metavar ? json_true()
+			       : str_equal(o->metavar, "LAYER") || str_equal(key, "tmpfs")
+				       ? client_list(&v->values[i])
+				       : json_string(value),
+			       e) < 0)
+			return -1;
 	}
 	return client_put_pairs(body, "env", verb_texts(v, "env"), e) < 0 ||
 			       client_put_pairs(body, "metadata", verb_texts(v, "metadata"), e) <

@@ -455,7 +455,7 @@ bool exec_request(struct guest *g, struct guest_stream *s, struct unpack *u)
 	if (a->argv.count == 0 || ((a->flags & GUEST_EXEC_SHELL) && a->argv.count != 1))
 		stream_error(s, EINVAL, "there is no command");
 	else if (!env_knows_user(a->user))
-		stream_error(s, ENOENT, "user: there is no '%s'; it is user", a->user);
+		stream_error(s, EINVAL, "user: there is no '%s' inside; it is user", a->user);
 	else if (*a->session && session_is_busy(g, a->session))
 		stream_error(s, EBUSY, "session '%s' is busy", a->session);
 	else

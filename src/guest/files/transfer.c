@@ -246,6 +246,9 @@ static int open_writing(struct file_writing *w)
 	follow_links(w);
 	if (stat(w->path, &st) == 0 && !S_ISREG(st.st_mode))
 		return errno = S_ISDIR(st.st_mode) ? EISDIR : EINVAL, -1;
+	/* A new file could take the place of one that may not be written; a program's own write fails. */
+	if (st.st_ino && faccessat(AT_FDCWD, w->path, W_OK, AT_EACCESS) < 0)
+		return -1;
 	if (w->offset == REPLACE) {
 		w->offset = 0;
 		if (open_replacing(w, st.st_mode & 07777) < 0)

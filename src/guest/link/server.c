@@ -28,7 +28,7 @@
 #include <sys/timerfd.h>
 #include <sys/wait.h>
 
-#define REQUEST_FRAMES 8
+#define REQUEST_FRAMES (GUEST_MAX_EXEC / GUEST_MAX_PAYLOAD)
 
 struct conn {
 	struct guest *guest;

@@ -173,8 +173,8 @@ class BadInput(harness.Case):
 
     def test_words_that_no_guest_takes(self):
         """They are refused by name, and nothing else that runs there is lost."""
-        many, names = ["true"] + ["a"] * 5000, {"V%d" % i: "x" for i in range(5000)}
-        rows = [("cmd", {"cmd": many}), ("env", {"cmd": ["true"], "env": names}), ("cmd", {"shell": "#" * 600000}),
+        many, names = ["true"] + ["a"] * 20000, {"V%d" % i: "x" for i in range(20000)}
+        rows = [("cmd", {"cmd": many}), ("env", {"cmd": ["true"], "env": names}), ("shell", {"shell": "#" * 600000}),
                 ("cwd", {"cmd": ["true"], "cwd": "/" + "a" * 5000}), ("cmd", {"code": "", "args": many})]
         named = [("tag", {"cmd": ["true"], "tag": "t" * 300}), ("user", {"cmd": ["true"], "user": "u" * 300}),
                  ("session", {"shell": "true", "session": "s" * 300})]

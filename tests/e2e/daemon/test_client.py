@@ -3,6 +3,9 @@
 import asyncio
 import os
 import sys
+import types
+from collections import namedtuple
+from unittest import mock
 
 import cl
 import harness
@@ -65,6 +68,119 @@ class Client(harness.Case):
         self.assertIn("memory_bytes", box.get_stats())
         self.assertTrue(box.health_check())
         self.assertEqual(box.info()["state"], "running")
+
+    def test_input(self):
+        """Bytes of any kind, and more of them than a request may have."""
+        box = self.make()
+        hexed = box.execute(["od", "-An", "-tx1"], stdin=b"\xff\x00\xfe\n").stdout
+        self.assertEqual(hexed.split(), ["ff", "00", "fe", "0a"])
+        self.assertEqual(box.execute("cat", stdin="\u00e9").stdout, "\u00e9")
+        self.assertEqual(box.execute(["wc", "-c"], stdin=b"").stdout, "0\n")
+        big = b"0123456789abcde\n" * (50 << 16)
+        for command in ("wc -c; ls -A /tmp; exit 3", ["sh", "-c", "wc -c; ls -A /tmp; exit 3"]):
+            result = box.execute(command, stdin=big)
+            self.assertEqual((result.stdout, result.stderr, result.exit_code), ("%d\n" % len(big), "", 3))
+            big = big[:20 << 20]
+        with self.assertRaises(ClocheError):
+            box.execute("cat", stdin=big[:5 << 20], cwd="/nowhere")
+        self.assertEqual(box.execute("ls -A /tmp").stdout, "", "the input is not left behind")
+
+    def test_arguments(self):
+        """A megabyte of them in all; one has at most what Linux takes."""
+        box = self.make()
+        result = box.execute(["sh", "-c", 'printf %s "$@" | wc -c', "sh"] + ["x" * 65536] * 16)
+        self.assertEqual(result.stdout, "1048576\n", result.record)
+        self.assertEqual(box.execute(["sh", "-c", "echo $#", "sh"] + ["x"] * 10000).stdout, "10000\n")
+        result = box.execute(["sh", "-c", "echo ${#1}", "sh", "x" * 131071])
+        self.assertEqual(result.stdout, "131071\n")
+        for name, options in (("cmd", {"command": ["echo", "x" * 131072]}),
+                              ("shell", {"command": "echo " + "x" * 131072}),
+                              ("env", {"command": "true", "env": {"A": "x" * 131072}})):
+            with self.assertRaises(ClocheError) as caught:
+                box.execute(**options)
+            self.assertEqual((caught.exception.kind, caught.exception.field), ("invalid", name))
+            self.assertIn("MAX_ARG_STRLEN", caught.exception.message)
+
+    def test_permissions(self):
+        """A file that the user inside may not write is not replaced, either."""
+        box = self.make()
+        box.execute("echo old >f; chmod 0444 f; echo own >g; mkdir d")
+        for path, kind in (("f", "denied"), ("d", "invalid")):
+            with self.assertRaises(ClocheError) as caught:
+                box.write_file(path, "new")
+            self.assertEqual(caught.exception.kind, kind, caught.exception)
+        box.write_file("g", "new")
+        self.assertEqual(box.execute("cat f g; stat -c %a f").stdout, "old\nnew444\n")
+
+    def test_user(self):
+        box = self.make()
+        self.assertEqual(box.execute("id -un", user="user").stdout, "user\n")
+        with self.assertRaises(ClocheError) as caught:
+            box.execute("id", user="nobody-like-that")
+        error = caught.exception
+        self.assertEqual((error.status, error.kind, error.field), (400, "invalid", "user"))
+        self.assertIn("nobody-like-that", error.message)
+
+    def test_inspect(self):
+        """The example for inspect_ai, held to what inspect_ai wants of a sandbox."""
+        stub = {"ExecResult": namedtuple("ExecResult", "success returncode stdout stderr"),
+                "OutputLimitExceededError": type("OutputLimitExceededError", (Exception,), {}),
+                "SandboxEnvironment": object, "sandboxenv": lambda name: lambda cls: cls}
+        modules = {"inspect_ai": types.ModuleType("inspect_ai"), "inspect_ai.util": types.ModuleType("util")}
+        modules["inspect_ai.util"].__dict__.update(stub)
+        sys.path.insert(0, os.path.join(cl.TOP, "examples"))
+        self.addCleanup(sys.path.remove, os.path.join(cl.TOP, "examples"))
+        with mock.patch.dict(sys.modules, modules), mock.patch.dict(os.environ, CLOCHE_URL="unix:" + self.d.sock):
+            import inspect_sandbox
+            asyncio.run(self.use_inspect(inspect_sandbox, stub))
+
+    async def use_inspect(self, module, stub):
+        kind = module.ClocheSandboxEnvironment
+        boxes = await kind.sample_init("task", None, {})
+        box = boxes["default"]
+        try:
+            await self.check_inspect_files(box, module, stub)
+            await self.check_inspect_exec(box)
+        finally:
+            await kind.sample_cleanup("task", None, boxes, False)
+
+    async def check_inspect_files(self, box, module, stub):
+        for name, contents in (("a.txt", "great \u00e9\u6f22\n"), ("with space", ""), ("/tmp/n/e/s/t", "x"),
+                               ("lines", "a\r\nb\n"), ("big", "x" * (20 << 20))):
+            await box.write_file(name, contents)
+            self.assertEqual(await box.read_file(name), contents)
+        await box.write_file("b", b"\xc3\x28\x00")
+        self.assertEqual(await box.read_file("b", text=False), b"\xc3\x28\x00")
+        with self.assertRaises(UnicodeDecodeError):
+            await box.read_file("b")
+        await box.exec(["sh", "-c", "mkdir d; chmod 0444 a.txt; echo >secret; chmod 0 secret"])
+        for call, error, text in ((box.read_file("none"), FileNotFoundError, "none"),
+                                  (box.read_file("d"), IsADirectoryError, "directory"),
+                                  (box.read_file("secret"), PermissionError, "secret"),
+                                  (box.write_file("a.txt", "new"), PermissionError, "a.txt"),
+                                  (box.write_file("a.txt", b"new"), PermissionError, "a.txt"),
+                                  (box.write_file("d", "new"), IsADirectoryError, "directory")):
+            with self.assertRaisesRegex(error, text):
+                await call
+        with mock.patch.object(module, "READ_MAX", 1 << 20):
+            with self.assertRaises(stub["OutputLimitExceededError"]):
+                await box.read_file("big")
+
+    async def check_inspect_exec(self, box):
+        good = await box.exec(["sh", "-c", "echo out; echo err >&2"])
+        self.assertEqual(tuple(good), (True, 0, "out\n", "err\n"))
+        self.assertEqual((await box.exec(["sh", "-c", "kill -TERM $$"])).returncode, 143)
+        self.assertEqual((await box.exec(["sh", "-c", "exit 7"]))[:2], (False, 7))
+        self.assertEqual((await box.exec(["cat"], input=b"\xf0\x9f\x98\x80")).stdout, "\U0001f600")
+        self.assertEqual((await box.exec(["pwd"], cwd="/tmp")).stdout, "/tmp\n")
+        self.assertEqual((await box.exec(["sh", "-c", "echo $A"], env={"A": "1"})).stdout, "1\n")
+        with self.assertRaises(TimeoutError):
+            await box.exec(["sleep", "9"], timeout=1)
+        await box.write_file("plain", "echo hi")
+        with self.assertRaises(PermissionError):
+            await box.exec(["./plain"])
+        self.assertFalse((await box.exec(["no-such-command"])).success)
+        self.assertIn("nonexistent", (await box.exec(["id"], user="nonexistent")).stderr)
 
     def test_manager(self):
         first, second = self.make(metadata={"n": "1"}), self.make(metadata={"n": "2"})

@@ -29,10 +29,11 @@ class Plain(harness.Case):
 
     def test_what_is_not_there_is_named(self):
         box = self.box()
-        for field, value in (("cwd", "/nowhere"), ("user", "nobody-else")):
+        for field, value, status, kind in (("cwd", "/nowhere", 404, "not_found"),
+                                           ("user", "nobody-else", 400, "invalid")):
             for what in ({"cmd": ["true"]}, {"shell": "true"}, {"code": "1"}):
                 with self.subTest(field, what=what):
-                    error = self.assertError(box.exec(**what, **{field: value}), 404, "not_found", field)
+                    error = self.assertError(box.exec(**what, **{field: value}), status, kind, field)
                     self.assertIn(value, error["message"])
 
     def test_what_programs_need_of_the_system(self):
