@@ -30,8 +30,10 @@ The protocol (the same in guest/js/kernel.js and kernel_bash.py)
       {"id", "type": "bad_request", "message": "..."}      the line was not a request
 
 Cells are Python as IPython takes it, as far as it is common: top-level await, a trailing ; for no
-result, `!cmd`, `x = !cmd`, `%cd`, `%env`, `%pwd`, `%pip`, `%time`, `%%bash`, `%%writefile`,
-display(). Figures of matplotlib are shown by plt.show() and at the end of a cell.
+result, `!cmd`, `x = !cmd`, `%pip` and other magics,
+display(), In, Out and _. Where IPython is installed, its magics and `?` are used (kernel_ipython.py), else those of
+kernel_magics.py. Figures of matplotlib are shown by plt.show() and at the end of a cell, images of PIL by show() and
+when they are saved to a file.
 """
 import ast
 import asyncio
@@ -44,9 +46,7 @@ import linecache
 import os
 import re
 import select
-import shlex
 import signal
-import subprocess
 import sys
 import textwrap
 import threading
@@ -54,7 +54,10 @@ import time
 import traceback
 import types
 
-KERNEL_FILE = __file__
+KERNEL_DIR = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, KERNEL_DIR)
+from kernel_magics import Magics, rewrite  # noqa: E402
+
 STREAM_MAX = 64 << 10  # characters of one stdout or stderr message
 TEXT_MAX = 256 << 10  # characters of one textual form of a result
 BINARY_MAX = 4 << 20  # bytes of one base64 form
@@ -76,10 +79,6 @@ BINARY = ("png", "jpeg", "pdf")
 
 class StdinNotImplementedError(NotImplementedError):
     """input() in a place where nobody can answer."""
-
-
-class UsageError(Exception):
-    """A magic that is not known or was used wrongly."""
 
 
 # ---- the channel ----------------------------------------------------------------------------------
@@ -199,12 +198,9 @@ def to_wire(key, value):
     return cut(value)
 
 
-def collect(value):
-    """All forms that an object offers, by the protocol's keys."""
+def split_bundle(bundle):
+    """Forms by MIME type as the protocol's keys, and those that it has no key for."""
     forms, extra = {}, {}
-    if isinstance(value, type):
-        return pack({"text": plain_text(value)}, None)
-    bundle = call(value, "_repr_mimebundle_")
     if isinstance(bundle, tuple):
         bundle = bundle[0]
     for mime, form in (bundle or {}).items():
@@ -212,6 +208,17 @@ def collect(value):
             forms[MIME_KEYS[mime]] = form
         else:
             extra[mime] = form
+    return forms, extra
+
+
+def collect(value, shell=None):
+    """All forms that an object offers, by the protocol's keys; shell: IPython's, with its formatters."""
+    if isinstance(value, type):
+        return pack({"text": plain_text(value)}, None)
+    if shell and not isinstance(value, str):
+        forms, extra = split_bundle(shell.display_formatter.format(value))
+    else:
+        forms, extra = split_bundle(call(value, "_repr_mimebundle_"))
     for method, key in METHODS:
         if key not in forms:
             forms[key] = call(value, method)
@@ -291,7 +298,7 @@ class Html:
         return {mime: self.data, "text/plain": "<IPython.core.display.%s object>" % type(self).__name__}
 
 
-def make_display_module(display):
+def make_display_module(kernel):
     """`from IPython.display import HTML, display` where IPython is not installed."""
     module = types.ModuleType("IPython.display")
     names = {"HTML": "html", "Markdown": "markdown", "SVG": "svg", "Latex": "latex", "Math": "latex",
@@ -307,22 +314,27 @@ def make_display_module(display):
             Html.__init__(self, data)
             self.key = "jpeg" if format in ("jpg", "jpeg") else format
 
-    module.Image, module.display = Image, display
+    module.Image, module.display = Image, kernel.display
     module.clear_output = lambda *args, **options: None
     package = types.ModuleType("IPython")
-    package.display, package.get_ipython = module, lambda: None
+    package.display, package.get_ipython = module, lambda: None  # libraries take None for "no shell"
     package.__path__ = []
     return {"IPython": package, "IPython.display": module}
 
 
-class PyplotFinder:
-    """Makes pyplot draw into memory, and its show() speak to us, as soon as it is imported."""
+class ImportHooks:
+    """Changes modules as soon as they are imported, so that what they show comes to us."""
 
     def __init__(self, kernel):
         self.kernel, self.busy = kernel, False
+        self.hooks = {"matplotlib.pyplot": self.prepare_pyplot, "PIL.Image": self.prepare_pil,
+                      "IPython": self.prepare_ipython}
+        for name, prepare in self.hooks.items():
+            if name in sys.modules:
+                prepare(sys.modules[name])
 
     def find_spec(self, name, path=None, target=None):
-        if name != "matplotlib.pyplot" or self.busy:
+        if name not in self.hooks or self.busy:
             return None
         import importlib.util
 
@@ -333,10 +345,11 @@ class PyplotFinder:
             self.busy = False
         if spec and spec.loader:
             real = spec.loader.exec_module
-            spec.loader.exec_module = lambda module: (real(module), self.prepare(module))
+            spec.loader.exec_module = lambda module: (real(module), self.hooks[name](module))
         return spec
 
-    def prepare(self, pyplot):
+    def prepare_pyplot(self, pyplot):
+        """Draws into memory."""
         pyplot.switch_backend("agg")
         pyplot.show = lambda *args, **options: self.kernel.show_figures()
         axes = sys.modules["matplotlib.axes"].Axes
@@ -349,140 +362,22 @@ class PyplotFinder:
 
         axes.bxp = bxp
 
+    def prepare_pil(self, module):
+        """show() and save() to a file display; but matplotlib saves figures that are shown anyway."""
+        kernel, real = self.kernel, module.Image.save
 
-# ---- magics ---------------------------------------------------------------------------------------
+        def save(self, fp, format=None, **options):
+            real(self, fp, format, **options)
+            by = sys._getframe(1).f_globals.get("__name__") or ""
+            if isinstance(fp, (str, os.PathLike)) and by.partition(".")[0] not in ("matplotlib", "PIL"):
+                kernel.display(self)
 
-MAGIC = re.compile(r"^(\s*)(?:([\w.\[\]'\", ]+?)\s*=\s*)?([!%])(?![=%\s])(.*)$")
+        module.Image.save = save
+        module.Image.show = lambda self, *args, **options: kernel.display(self)
 
-
-def rewrite(code):
-    """IPython's lines as Python; only what does not parse as it is needs it."""
-    if code.lstrip().startswith("%%"):
-        first, _, rest = code.lstrip().partition("\n")
-        return "get_kernel().cell_magic(%r, %r)" % (first[2:].strip(), rest)
-    try:
-        ast.parse(code)
-        return code
-    except (SyntaxError, ValueError):
-        pass
-    lines, out, index = code.split("\n"), [], 0
-    while index < len(lines):
-        line = lines[index]
-        match = MAGIC.match(line)
-        while match and line.endswith("\\") and index + 1 < len(lines):
-            index += 1
-            line = line[:-1] + lines[index]
-            match = MAGIC.match(line)
-            out.append("")
-        out.append(rewrite_line(match) if match else line)
-        index += 1
-    return "\n".join(out)
-
-
-def rewrite_line(match):
-    indent, target, sign, rest = match.groups()
-    if sign == "!" and target:
-        return "%s%s = get_kernel().capture(%r)" % (indent, target, rest)
-    call_text = "get_kernel().%s(%r)" % ("system" if sign == "!" else "magic", rest)
-    return "%s%s%s" % (indent, target + " = " if target else "", call_text)
-
-
-class Magics:
-    """`!cmd` and the few % that people use in cells; mixed into the kernel."""
-
-    def expand(self, text):
-        """{name} and $name of the user's variables, as IPython puts them into commands."""
-        scope = self.scope
-
-        def value(match):
-            name = match.group(1) or match.group(2)
-            return str(scope[name]) if name in scope else match.group(0)
-
-        return re.sub(r"\{([A-Za-z_]\w*)\}|\$([A-Za-z_]\w*)", value, text)
-
-    def run_shell(self, command, **options):
-        sys.stdout.flush()
-        shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
-        process, text = None, self.expand(command)
-        self.channel.sending = True  # an interrupt in the middle of Popen would leave a child behind
-        try:
-            process = subprocess.Popen([shell, "-c", text], start_new_session=True,
-                                       stdin=subprocess.DEVNULL, **options)
-            self.channel.sending = False
-            self.channel.check_interrupt()
-            out = process.communicate()[0]
-        except BaseException:
-            self.channel.sending = False
-            if process and process.returncode is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            raise
-        self.scope["_exit_code"] = process.returncode
-        return out
-
-    def system(self, command):
-        if command.startswith("!"):
-            command = command[1:]
-        self.run_shell(command)
-
-    def capture(self, command):
-        return self.run_shell(command, stdout=subprocess.PIPE).decode("utf-8", "replace").splitlines()
-
-    def magic(self, text):
-        name, _, rest = text.strip().partition(" ")
-        rest = rest.strip()
-        method = getattr(self, "magic_" + name, None)
-        if name in ("matplotlib", "load_ext", "autoreload", "config", "reload_ext"):
-            return None
-        if method is None:
-            raise UsageError("Line magic function `%%%s` not found." % name)
-        return method(rest)
-
-    def magic_cd(self, rest):
-        os.chdir(os.path.expanduser(self.expand(rest) or "~"))
-        print(os.getcwd())
-
-    def magic_pwd(self, _rest):
-        return os.getcwd()
-
-    def magic_env(self, rest):
-        name, equals, value = rest.replace(" ", "=", 1).partition("=") if rest else ("", "", "")
-        if not name:
-            return dict(os.environ)
-        if not equals:
-            return os.environ.get(name)
-        os.environ[name] = self.expand(value.strip())
-        print("env: %s=%s" % (name, os.environ[name]))
-        return None
-
-    def magic_pip(self, rest):
-        self.run_shell("%s -m pip %s" % (shlex.quote(sys.executable), rest))
-
-    def magic_ls(self, rest):
-        self.run_shell("ls " + rest)
-
-    def magic_time(self, rest):
-        begun, cpu = time.perf_counter(), time.process_time()
-        value = self.run_code(rewrite(rest))
-        print("CPU times: %.3g s\nWall time: %.3g s" % (
-            time.process_time() - cpu, time.perf_counter() - begun))
-        return value
-
-    def cell_magic(self, first, body):
-        name, _, rest = first.partition(" ")
-        if name in ("bash", "sh", "script"):
-            self.run_shell(body)
-        elif name == "writefile":
-            with open(os.path.expanduser(rest.strip()), "w", encoding="utf-8") as file:
-                file.write(body)
-            print("Writing " + rest.strip())
-        elif name == "time":
-            return self.magic_time(body)
-        elif name in ("capture", "python", "python3"):
-            return self.run_code(rewrite(body))
-        else:
-            raise UsageError("Cell magic `%%%%%s` not found." % name)
-        return None
+    def prepare_ipython(self, _module):
+        """IPython's own display() only prints where there is no shell."""
+        self.kernel.get_shell()
 
 
 # ---- errors ---------------------------------------------------------------------------------------
@@ -519,7 +414,7 @@ def safe_str(error):
 def frames_of(tb):
     """The frames that are not the kernel's own; of a deep recursion both ends."""
     rows = [(frame, line) for frame, line in traceback.walk_tb(tb)
-            if frame.f_code.co_filename != KERNEL_FILE]
+            if os.path.dirname(frame.f_code.co_filename) != KERNEL_DIR]
     return rows if len(rows) <= 30 else rows[:15] + rows[-15:]
 
 
@@ -556,28 +451,45 @@ class Kernel(Magics):
         self.pid, self.loop, self.task, self.cancelled = os.getpid(), None, None, False
         self.main = types.ModuleType("__main__")
         self.scope = self.main.__dict__
+        self.inputs, self.outputs, self.shell = [""], {}, None
         self.prepare()
 
     def prepare(self):
         """The interpreter as user code expects it."""
         sys.modules["__main__"] = self.main
         sys.argv[:] = [""]
-        sys.path[:] = [""] + [p for p in sys.path if p != os.path.dirname(os.path.abspath(KERNEL_FILE))]
-        sys.path.append(os.path.dirname(os.path.abspath(KERNEL_FILE)))  # kernel_charts
+        sys.path[:] = [""] + [p for p in sys.path if p != KERNEL_DIR] + [KERNEL_DIR]  # kernel_charts
         sys.stdin = open(os.devnull, encoding="utf-8")
         sys.stdout = open(1, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
         sys.stderr = open(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
-        self.scope.update(display=self.display, get_kernel=lambda: self, __builtins__=builtins)
+        self.scope.update(__builtins__=builtins, _="", __="", ___="")
+        self.set_names()
         builtins.input = self.refuse_input
-        builtins.display, builtins.get_kernel = self.display, lambda: self
+        builtins.display, builtins.get_ipython = self.display, self.get_shell
         import importlib.util
 
-        if importlib.util.find_spec("IPython") is None:
-            sys.modules.update(make_display_module(self.display))
-        finder = PyplotFinder(self)
-        sys.meta_path.insert(0, finder)
-        if "matplotlib.pyplot" in sys.modules:
-            finder.prepare(sys.modules["matplotlib.pyplot"])
+        self.has_ipython = importlib.util.find_spec("IPython") is not None
+        if not self.has_ipython:
+            sys.modules.update(make_display_module(self))
+        sys.meta_path.insert(0, ImportHooks(self))
+
+    def set_names(self):
+        names = {"display": self.display, "get_ipython": self.get_shell, "In": self.inputs, "Out": self.outputs}
+        self.scope.update(names)
+        return names
+
+    def get_shell(self):
+        """IPython's shell, made when it is first needed; the kernel itself has the most common methods of one."""
+        if self.has_ipython:
+            self.has_ipython = False  # from now on there is a shell, or IPython does not work
+            try:
+                from kernel_ipython import make_shell
+
+                self.shell = make_shell(self)
+            except Exception as error:
+                self.set_names()
+                print("kernel: IPython cannot be used: %s" % safe_str(error), file=sys.stderr)
+        return self.shell or self
 
     @staticmethod
     def refuse_input(_prompt=""):
@@ -599,7 +511,18 @@ class Kernel(Magics):
 
     def show(self, value, is_main):
         self.channel.drain()
-        self.channel.send("result", is_main_result=is_main, **collect(value))
+        self.channel.send("result", is_main_result=is_main, **collect(value, self.shell))
+
+    def publish(self, bundle):
+        """Shows something of which only the forms are known."""
+        self.channel.drain()
+        self.channel.send("result", is_main_result=False, **pack(*split_bundle(bundle)))
+
+    def remember(self, value):
+        """Out[N], _N, and _, __, ___ for the last three values."""
+        scope = self.scope
+        self.outputs[self.count] = scope["_%d" % self.count] = value
+        scope["_"], scope["__"], scope["___"] = value, scope.get("_"), scope.get("__")
 
     def display(self, *values, **_options):
         for value in values:
@@ -670,10 +593,12 @@ class Kernel(Magics):
                 self.running = True
                 if self.early:
                     raise KeyboardInterrupt
-                value = self.run_code(rewrite(textwrap.dedent(code).lstrip("\n")))
+                code = textwrap.dedent(code).lstrip("\n")
+                self.inputs.append(code)
+                value = self.run_code(rewrite(code, self))
                 self.leave_children()
                 if value is not None:
-                    self.scope["_"] = value
+                    self.remember(value)
                     self.show(value, True)
                 self.show_figures()
             finally:

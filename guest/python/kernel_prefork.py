@@ -13,7 +13,8 @@ import kernel  # noqa: E402
 import prefork  # noqa: E402
 
 sys.dont_write_bytecode = False
-del sys.modules["kernel"], sys.modules["prefork"]  # the user's modules may have these names
+for own in ("kernel", "kernel_magics", "prefork"):  # the user's modules may have these names
+    del sys.modules[own]
 
 
 class Kernels(prefork.Service):

@@ -15,8 +15,9 @@ struct guest_file {
 
 extern const struct guest_file guest_file_guard_py;
 extern const struct guest_file guest_file_guard_rules_py;
-/* Kernels; the protocol is at the top of kernel.py. kernel.py and its two parts share a directory. */
+/* Kernels; the protocol is at the top of kernel.py. All of them share a directory. */
 extern const struct guest_file guest_file_kernel_py;
+extern const struct guest_file guest_file_kernel_magics_py, guest_file_kernel_ipython_py;
 extern const struct guest_file guest_file_kernel_bash_py; /* bash, driven by Python */
 extern const struct guest_file guest_file_kernel_charts_py;
 extern const struct guest_file guest_file_kernel_prefork_py; /* makes copies of itself, with: */

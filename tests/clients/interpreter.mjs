@@ -76,6 +76,16 @@ await test('figures', async () => {
   equal([r.results[0].chart.type, r.results[0].chart.title], ['line', 't'])
 })
 
+await test('cells as in a notebook', async () => {
+  match((await box.runCode('%timeit -n 2 -r 1 1 + 1')).logs.stdout.join(''), /1 run, 2 loops each/)
+  match((await box.runCode('len?')).logs.stdout.join(''), /number of items/)
+  const seven = await box.runCode('7')
+  equal((await box.runCode(`Out[${seven.executionCount}] + _`)).text, '14')
+  equal((await box.runCode('%%capture kept\nprint("inside")')).logs.stdout, [])
+  equal((await box.runCode('kept.stdout')).text, 'inside\\n')
+  await rejects(box.createCodeContext({ cwd: '/nowhere' }), SandboxError, /400/)
+})
+
 await test('environment of one run', async () => {
   equal((await box.runCode('os.environ.get("ONCE")', { envs: { ONCE: 'here' } })).text, 'here')
   equal((await box.runCode('print(os.environ.get("ONCE"))')).logs.stdout.join(''), 'None\n')

@@ -11,6 +11,7 @@ import select
 import shutil
 import signal
 import subprocess
+import sys
 import time
 
 import cl
@@ -344,6 +345,126 @@ class Python(Case):
         self.k.run("import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); x = 2")
         self.interrupt("print('here')\nwhile True: pass")
         self.assertEqual(self.value("x"), "2")
+
+
+PIL = """class Image:
+    def save(self, fp, format=None, **options):
+        if isinstance(fp, str):
+            open(fp, "wb").write(b"png")
+        else:
+            fp.write(b"png")
+    def show(self):
+        raise OSError("no screen")
+    def resave(self, fp):
+        self.save(fp)
+    def _repr_png_(self):
+        import io
+        b = io.BytesIO()
+        self.save(b, "PNG")
+        return b.getvalue()
+"""
+
+
+class Cells(Case):
+    """What cells may say besides Python; the same with IPython and without."""
+
+    def test_history(self):
+        self.assertEqual(self.value("41"), "41")
+        self.assertEqual(self.value("_ + 1"), "42")
+        self.assertEqual(self.value("(_1, Out[2], __, In[1])"), "(41, 42, 41, '41')")
+        self.assertEqual(self.value("sorted(Out)"), "[1, 2, 3]")
+
+    def test_times(self):
+        self.assertRegex(self.k.run("%timeit -n 3 -r2 1 + 1").out, r"per loop \(mean .* of 2 runs, 3 loops each\)")
+        self.assertRegex(self.k.run("%%timeit -n 2 -r 1\nx = 1\nx + 1").out, "1 run, 2 loops each")
+        cell = self.k.run("%%time\n6 * 7")
+        self.assertEqual((cell.main["text"], "Wall time" in cell.out), ("42", True))
+
+    def test_names(self):
+        self.k.run("mine = 1\nyours = 'two'")
+        self.assertEqual(self.k.run("%who").out.split(), ["mine", "yours"])
+        self.assertIn("two", self.k.run("%whos").out)
+        self.k.run("%reset -f")
+        self.fails("mine", "NameError")
+
+    def test_run(self):
+        self.write("prog.py", "import sys\nmade = sys.argv[1:]\nprint(__name__)")
+        self.assertEqual(self.k.run("%run prog.py a b").out, "__main__\n")
+        self.assertEqual(self.value("made"), "['a', 'b']")
+        self.assertEqual(self.value("__name__"), "__main__")
+        self.write("bad.py", "1 / 0")
+        self.fails("%run bad.py", "ZeroDivisionError")
+
+    def test_help(self):
+        for cell in ("len?", "?len"):
+            self.assertIn("number of items", self.k.run(cell).out)
+        self.assertIn("not found", self.k.run("nothing_of_this_name?").out)
+        self.fails("x = 1 ? 2 : 3", "SyntaxError")
+
+    def test_capture(self):
+        self.assertEqual(self.k.run("%%capture kept\nprint('inside')").out, "")
+        self.assertEqual(self.value("kept.stdout"), "inside\\n")
+        self.fails("%%capture\n1 / 0", "ZeroDivisionError")
+        self.assertEqual(self.k.run("print('out')").out, "out\n")
+
+    def test_pip(self):
+        self.k.run("import sys; sys.executable = '/bin/echo'")
+        for cell in ("%pip list", "pip list"):
+            self.assertIn("-m pip list", self.k.run(cell).out)
+        self.assertEqual(self.value("pip, x = 7, 2\npip -x"), "5")
+
+    def test_forms_of_cells(self):
+        for magic, key in (("html", "html"), ("markdown", "markdown"), ("latex", "latex"), ("js", "javascript")):
+            self.assertEqual(self.k.run("%%" + magic + "\n<b>").results[0][key].strip(), "<b>")
+
+    def test_shell_object(self):
+        self.assertEqual(self.k.run("get_ipython().system('echo there')").out, "there\n")
+        self.assertEqual(self.value("get_ipython().run_line_magic('pwd', '')"), os.path.realpath(self.dir))
+        cell = self.k.run("from IPython.display import HTML, display\ndisplay(HTML('<i>'))")
+        self.assertEqual([r.get("html") for r in cell.results], ["<i>"], cell.messages)
+
+    def test_images(self):
+        """Stands in for PIL: show() and save() to a file display, a save to memory does not."""
+        self.mkdir("PIL")
+        self.write("PIL/__init__.py", "")
+        self.write("PIL/Image.py", PIL)
+        self.k.run("from PIL import Image\nimage = Image.Image()")
+        png = base64.b64encode(b"png").decode()
+        for cell in ("image.show()", "image.save('a.png')", "import pathlib\nimage.save('b.png', format='PNG')", "image"):
+            self.assertEqual([r.get("png") for r in self.k.run(cell).results], [png], cell)
+        self.assertEqual(self.k.run("import io\nimage.save(io.BytesIO())").results, [])
+        self.assertEqual(self.k.run("image.resave('c.png')").results, [], "the library saves for itself")
+
+
+class WithIPython(Cells):
+    language = "ipython"
+
+    def setUp(self):
+        for python in (cl.PYTHON, sys.executable):
+            if not subprocess.run([python, "-c", "import IPython"], capture_output=True, env=cl.caller_env()).returncode:
+                COMMANDS["ipython"] = (python, COMMANDS["python"][1])
+        if "ipython" not in COMMANDS:
+            self.skipTest("IPython is not installed")
+        super().setUp()
+
+    def test_its_own(self):
+        self.assertIn("%alias_magic", self.value("%lsmagic"))
+        self.assertEqual(self.value("x = !printf 'a b'\nx.fields(1)"), "['b']")
+        self.assertEqual(self.k.run("%cd /\n%bookmark -l\n%matplotlib inline").error, None)
+        self.assertEqual(self.value("type(get_ipython()).__name__"), "KernelShell")
+
+
+class WithoutIPython(Cells):
+    """IPython that cannot be used: the kernel has the usual magics itself."""
+
+    def setUp(self):
+        super().setUp()
+        self.mkdir("IPython")
+        self.write("IPython/__init__.py", "raise RuntimeError('broken')")
+        self.k = self.start(PYTHONPATH=self.dir)
+
+    def test_shell_object(self):
+        self.assertEqual(self.value("get_ipython() is not None"), "True")
 
 
 class Figures(Case):

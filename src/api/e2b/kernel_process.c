@@ -18,8 +18,9 @@
 /* Modules that the prefork loads if they are installed, besides those of the settings. */
 static const char *const usual_modules[] = {"numpy", "pandas", "matplotlib.pyplot"};
 
-static const char *const files[] = {"kernel.py",  "kernel_charts.py", "kernel_prefork.py",
-				    "prefork.py", "kernel_bash.py",   "kernel.js"};
+static const char *const files[] = {"kernel.py",	"kernel_magics.py",  "kernel_ipython.py",
+				    "kernel_charts.py", "kernel_prefork.py", "prefork.py",
+				    "kernel_bash.py",	"kernel.js"};
 
 /* ---- the running process ---- */
 

@@ -1,0 +1,2 @@
+zz=5
+print(zz)
