@@ -133,6 +133,16 @@ static void progress_step(struct mcp_call *c, int step)
 	mcp_call_progress(c, step * 50, 100, NULL);
 }
 
+static void log_if_asked(struct mcp_call *c, int step)
+{
+	mcp_call_log(c, 1, step ? "working" : "started");
+}
+
+static void logging_tool(struct mcp_call *c)
+{
+	start_steps(c, log_if_asked);
+}
+
 static void with_logging(struct mcp_call *c)
 {
 	start_steps(c, log_step);
@@ -224,6 +234,125 @@ static void elicitation_enums(struct mcp_call *c)
 	       "}}},\"required\":[]}");
 }
 
+/* ---- modern: tools that answer with what they want to know ---- */
+
+#define ELICIT(key, message, member, type)                                                         \
+	"\"" key "\":{\"method\":\"elicitation/create\",\"params\":{\"message\":\"" message        \
+	"\",\"requestedSchema\":{\"type\":\"object\",\"properties\":{\"" member                    \
+	"\":{\"type\":\"" type "\"}},\"required\":[\"" member "\"]}}}"
+#define SAMPLE(key, text)                                                                          \
+	"\"" key "\":{\"method\":\"sampling/createMessage\",\"params\":{\"messages\":[{"           \
+	"\"role\":\"user\",\"content\":{\"type\":\"text\",\"text\":\"" text                        \
+	"\"}}],\"maxTokens\":100}}"
+#define ROOTS "\"client_roots\":{\"method\":\"roots/list\",\"params\":{}}"
+#define NAME ELICIT("user_name", "What is your name?", "name", "string")
+
+static const struct wish {
+	const char *tool;
+	bool has_state;
+	const char *rounds[2]; /* what is asked in each; the answer comes after the last */
+} wishes[] = {
+	{"test_input_required_result_elicitation", false, {"{" NAME "}", NULL}},
+	{"test_streaming_elicitation", false, {"{" NAME "}", NULL}},
+	{"test_input_required_result_sampling",
+	 false,
+	 {"{" SAMPLE("capital_question", "What is the capital of France?") "}", NULL}},
+	{"test_input_required_result_list_roots", false, {"{" ROOTS "}", NULL}},
+	{"test_input_required_result_request_state",
+	 true,
+	 {"{" ELICIT("confirm", "Please confirm", "ok", "boolean") "}", NULL}},
+	{"test_input_required_result_tampered_state",
+	 true,
+	 {"{" ELICIT("confirm", "Please confirm", "ok", "boolean") "}", NULL}},
+	{"test_input_required_result_multiple_inputs",
+	 true,
+	 {"{" NAME "," SAMPLE("greeting", "Generate a greeting") "," ROOTS "}", NULL}},
+	{"test_input_required_result_multi_round",
+	 true,
+	 {"{" ELICIT("step1", "Step 1: What is your name?", "name", "string") "}",
+	  "{" ELICIT("step2", "Step 2: What is your favorite color?", "color", "string") "}"}},
+	{"test_input_required_result_capabilities",
+	 false,
+	 {"{" NAME "," SAMPLE("greeting", "Generate a greeting") "," ROOTS "}", NULL}},
+};
+
+/* Leaves out the requests that the client has not declared. */
+static void keep_declared(struct mcp_call *c, json_t *requests)
+{
+	const json_t *meta = json_object_get(c->params, "_meta");
+	const json_t *can = json_object_get(meta, MCP_META "clientCapabilities");
+	const char *key;
+	json_t *request;
+	void *next;
+
+	json_object_foreach_safe(requests, next, key, request)
+	{
+		const char *method = json_string_value(json_object_get(request, "method"));
+		auto_free char *name = str_format("%.*s", (int)strcspn(method, "/"), method);
+
+		if (!json_object_get(can, name))
+			json_object_del(requests, key);
+	}
+}
+
+static bool has_all(const json_t *responses, const json_t *requests)
+{
+	const char *key;
+	json_t *request;
+
+	json_object_foreach ((json_t *)requests, key, request)
+		if (!json_object_get(responses, key))
+			return false;
+	return responses != NULL;
+}
+
+static void ask_round(struct mcp_call *c, const struct wish *w, unsigned round)
+{
+	auto_free char *state = w->has_state ? str_format("round-%u", round) : NULL;
+	json_t *requests = json_loads(w->rounds[round], 0, NULL);
+
+	keep_declared(c, requests);
+	mcp_call_result(c, json_pack("{s:s, s:o, s:s*}", "resultType", "input_required",
+				     "inputRequests", requests, "requestState", state));
+}
+
+static bool is_answered(struct mcp_call *c, const struct wish *w, unsigned round)
+{
+	json_auto_t *asked = json_loads(w->rounds[round], 0, NULL);
+
+	keep_declared(c, asked);
+	return has_all(json_object_get(c->params, "inputResponses"), asked);
+}
+
+/* Which round a call answers; -1: its requestState is none of ours. */
+static int round_of(const struct mcp_call *c, const struct wish *w)
+{
+	const char *state = json_string_value(json_object_get(c->params, "requestState"));
+
+	if (!w->has_state || !json_object_get(c->params, "inputResponses"))
+		return 0;
+	if (str_equal(state, "round-0"))
+		return 0;
+	return w->rounds[1] && str_equal(state, "round-1") ? 1 : -1;
+}
+
+static void wish_tool(struct mcp_call *c, const struct wish *w)
+{
+	auto_free char *said = json_dumps(c->params, 0), *text = NULL;
+	int round = round_of(c, w);
+
+	if (round < 0) {
+		mcp_call_fault(c, JSONRPC_PARAMS, "requestState was changed", NULL);
+	} else if (!is_answered(c, w, (unsigned)round)) {
+		ask_round(c, w, (unsigned)round);
+	} else if (round == 0 && w->rounds[1]) {
+		ask_round(c, w, 1);
+	} else {
+		text = str_format("state-ok, got %s", said);
+		done(c, json_pack("[o]", text_item(text)), false);
+	}
+}
+
 /* ---- the tables ---- */
 
 struct fixture {
@@ -250,14 +379,19 @@ static const struct fixture fixtures[] = {
 	{"test_elicitation", elicitation, ONE("message")},
 	{"test_elicitation_sep1034_defaults", elicitation_defaults, NONE},
 	{"test_elicitation_sep1330_enums", elicitation_enums, NONE},
+	{"test_logging_tool", logging_tool, NONE},
 	{"json_schema_2020_12_tool", simple_text,
-	 "{\"$schema\":\"https://json-schema.org/draft/2020-12/"
-	 "schema\",\"type\":\"object\",\"$defs\":{"
-	 "\"address\":{\"type\":\"object\",\"properties\":{\"street\":{\"type\":\"string\"},"
-	 "\"city\":{"
-	 "\"type\":\"string\"}}}},\"properties\":{\"name\":{\"type\":\"string\"},\"address\":{\"$"
-	 "ref\":"
-	 "\"#/$defs/address\"}},\"additionalProperties\":false}"},
+	 "{\"$schema\":\"https://json-schema.org/draft/2020-12/schema\",\"type\":\"object\","
+	 "\"$defs\":{\"address\":{\"$anchor\":\"addressDef\",\"type\":\"object\",\"properties\":{"
+	 "\"street\":{\"type\":\"string\"},\"city\":{\"type\":\"string\"}}}},"
+	 "\"properties\":{\"name\":{\"type\":\"string\"},\"address\":{\"$ref\":\"#/$defs/"
+	 "address\"},"
+	 "\"contactMethod\":{\"type\":\"string\",\"enum\":[\"phone\",\"email\"]},"
+	 "\"phone\":{\"type\":\"string\"},\"email\":{\"type\":\"string\"}},"
+	 "\"allOf\":[{\"anyOf\":[{\"required\":[\"phone\"]},{\"required\":[\"email\"]}]}],"
+	 "\"if\":{\"properties\":{\"contactMethod\":{\"const\":\"phone\"}},"
+	 "\"required\":[\"contactMethod\"]},\"then\":{\"required\":[\"phone\"]},"
+	 "\"else\":{\"required\":[\"email\"]},\"additionalProperties\":false}"},
 };
 
 static void add_tools(json_t *list)
@@ -267,6 +401,11 @@ static void add_tools(json_t *list)
 			list, json_pack("{s:s, s:s, s:o}", "name", fixtures[i].name, "description",
 					"A fixture of the conformance suite", "inputSchema",
 					json_loads(fixtures[i].schema, 0, NULL)));
+	for (size_t i = 0; i < ARRAY_LEN(wishes); i++)
+		json_array_append_new(list,
+				      json_pack("{s:s, s:s, s:o}", "name", wishes[i].tool,
+						"description", "A fixture of the conformance suite",
+						"inputSchema", json_loads(NONE, 0, NULL)));
 }
 
 static bool call_tool(struct mcp_call *c, const char *name)
@@ -274,6 +413,11 @@ static bool call_tool(struct mcp_call *c, const char *name)
 	for (size_t i = 0; i < ARRAY_LEN(fixtures); i++)
 		if (str_equal(name, fixtures[i].name)) {
 			fixtures[i].run(c);
+			return true;
+		}
+	for (size_t i = 0; i < ARRAY_LEN(wishes); i++)
+		if (str_equal(name, wishes[i].tool)) {
+			wish_tool(c, &wishes[i]);
 			return true;
 		}
 	return false;
