@@ -277,6 +277,11 @@ class Etc(cl.Case):
 
 
 class Tree(cl.Case):
+    def test_root_is_read_only(self):
+        """By its mount, whatever Landlock and owners say."""
+        code = "import os; print([p for p in ('/', '/usr', '/etc') if not os.statvfs(p).f_flag & os.ST_RDONLY])"
+        self.assertEqual(self.out(*cl.py(code)), "[]\n")
+
     def test_top(self):
         names = set(self.out("ls", "-A", "/").split())
         allowed = {

@@ -75,6 +75,10 @@ class True_(cl.Case):
         for kind, link in zip(kinds, inside):
             self.assertNotEqual(link, os.readlink("/proc/self/ns/" + kind), kind)
 
+    def test_a_disk_of_the_host_is_not_bounded(self):
+        self.assertEqual(cl.record("--", "true")["layers"]["disk"], "tmpfs")
+        self.assertEqual(cl.record("--workspace", self.mkdir("ws"), "--", "true")["layers"]["disk"], "none")
+
     def test_between_two_runs(self):
         one = self.out(
             "sh",

@@ -167,6 +167,9 @@ class Workspace(cl.Case):
         script = "for n in %s; do echo new > $n; mv $n $n.x; rm -f $n; done" % " ".join(names)
         cl.run("run", "-w", "ws", *sh(script))
         self.assertEqual([self.read("ws/" + n) for n in names], ["old"] * len(names))
+        self.write("ws2/.git/commondir", "..\n")
+        cl.run("run", "-w", "ws2", *sh("echo /elsewhere > .git/commondir; mv .git x; mkdir .git; echo evil > .git/config"))
+        self.assertEqual((self.read("ws2/.git/commondir"), os.listdir(self.path("ws2"))), ("..\n", [".git"]))
         cl.run("run", "-w", "ws", *sh("mv .gemini x; rm -rf .gemini; mkdir .gemini"))
         self.assertEqual(self.read("ws/.gemini/settings.json"), "old")
 
