@@ -231,9 +231,8 @@ static void keep_foreign(struct manager *m, const char *id)
 	if (!s || s->state != STATE_CREATING)
 		return;
 	snprintf(s->reason, sizeof(s->reason),
-		 "its record is damaged or of another version of cloche; it is left alone until it "
-		 "is "
-		 "destroyed");
+		 "its record is damaged or of another version of cloche, or could not be compared "
+		 "with it; it is left alone until it is destroyed");
 	sandbox_move(s, STATE_FAILED, BY_START);
 }
 

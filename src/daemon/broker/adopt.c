@@ -2,11 +2,25 @@
 #include "base/log.h"
 #include "daemon/broker/broker_internal.h"
 
+/* It stays in the table, so that nothing of it is taken for a leftover. */
+static void leave_alone(struct box *b, const struct err *e)
+{
+	b->state = BOX_FOREIGN;
+	b->d->host.has_foreign = true;
+	log_warn("sandbox left alone", "id", b->i.info.id, "why", e->msg);
+	daemon_note(b->d, "sandbox.keep", b->i.info.id, "done", e->msg);
+}
+
 static void on_adopted(void *arg, const struct provider_result *r, const struct err *e)
 {
 	struct box *b = arg;
 	const char *why = e ? e->msg : b->i.info.transient ? "it was to end with the daemon" : NULL;
 
+	/* Nobody knows whether it lives: a later daemon will. */
+	if (e && e->kind == ERR_SYSTEM && !b->i.info.transient) {
+		leave_alone(b, e);
+		return;
+	}
 	b->state = BOX_LIVE;
 	if (!why) {
 		b->d->found.adopted++;
@@ -35,11 +49,7 @@ static void adopt_one(struct daemon *d, const char *id)
 		on_adopted(b, NULL, &e);
 		break;
 	case RECORD_FOREIGN:
-		/* It stays in the table, so that nothing of it is taken for a leftover. */
-		b->state = BOX_FOREIGN;
-		d->host.has_foreign = true;
-		log_warn("sandbox left alone", "id", id, "why", e.msg);
-		daemon_note(d, "sandbox.keep", id, "done", e.msg);
+		leave_alone(b, &e);
 		break;
 	}
 }

@@ -29,6 +29,8 @@ struct box *box_find_live(struct daemon *d, const char *id)
 	return b && b->state == BOX_LIVE ? b : NULL;
 }
 
+static void destroy_again(void *arg);
+
 struct box *box_new(struct daemon *d, const struct provider_row *row, const char *id)
 {
 	struct box *b = must_alloc(calloc(1, sizeof(*b)));
@@ -38,6 +40,7 @@ struct box *box_new(struct daemon *d, const struct provider_row *row, const char
 	b->i.host = &d->host;
 	b->i.row = row;
 	snprintf(b->i.info.id, sizeof(b->i.info.id), "%s", id);
+	b->again = (struct loop_timer){.call = destroy_again, .arg = b};
 	b->next = *place;
 	*place = b;
 	d->box_count++;
@@ -119,7 +122,6 @@ static void on_destroyed(void *arg, const struct provider_result *r, const struc
 		return;
 	}
 	/* The sandbox may still exist: the requester may ask again, and the timer does. */
-	b->again = (struct loop_timer){.call = destroy_again, .arg = b};
 	loop_timer_set(b->d->loop, &b->again, DESTROY_AGAIN_MS);
 	b->state = BOX_LIVE;
 }

@@ -147,7 +147,7 @@ static void e2b_adopt(struct instance *i, provider_done done, void *arg)
 	struct err e = {0};
 
 	if (!i->host->config->e2b.api_url[0])
-		err_set(&e, ERR_CONFLICT, "no E2B service is configured");
+		err_set(&e, ERR_SYSTEM, "no E2B service is configured");
 	else if (!remote_name_is_valid(name_of(i)))
 		err_set(&e, ERR_CONFLICT, "its record is none of ours");
 	else

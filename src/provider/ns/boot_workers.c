@@ -102,7 +102,9 @@ static int start_boot_worker(struct boot_worker *w)
 	w->watch =
 		(struct loop_watch){.fd = w->sock, .events = EPOLLIN, .call = on_result, .arg = w};
 	w->timer = (struct loop_timer){.call = on_deadline, .arg = w};
-	return loop_watch(w->ns->host->loop, &w->watch);
+	if (loop_watch(w->ns->host->loop, &w->watch) < 0)
+		stop_boot_worker(w); /* it is started again once it is reaped */
+	return 0;
 }
 
 /* Below the operator's directory, whatever the name (rule 4). */
@@ -186,13 +188,26 @@ void boot_workers_add(struct ns_sandbox *s)
 		next_job(&ns->boot_workers[i]);
 }
 
+static void on_restart(void *arg)
+{
+	struct boot_worker *w = arg;
+
+	if (start_boot_worker(w) == 0) {
+		next_job(w);
+		return;
+	}
+	/* The host may be short of files or memory just now. */
+	log_error("cannot start a boot worker", "error", strerror(errno));
+	w->timer = (struct loop_timer){.call = on_restart, .arg = w};
+	loop_timer_set(w->ns->host->loop, &w->timer, RESTART_MS);
+}
+
 void boot_workers_start(struct ns *ns)
 {
 	ns->last = &ns->first;
 	for (int i = 0; i < BOOT_WORKERS; i++) {
 		ns->boot_workers[i] = (struct boot_worker){.ns = ns, .sock = -1};
-		if (start_boot_worker(&ns->boot_workers[i]) < 0)
-			log_error("cannot start a boot worker", "error", strerror(errno));
+		on_restart(&ns->boot_workers[i]);
 	}
 }
 
@@ -207,14 +222,6 @@ void boot_workers_stop(struct provider_host *h)
 		if (w->pid > 0)
 			waitpid(w->pid, NULL, 0);
 	}
-}
-
-static void on_restart(void *arg)
-{
-	struct boot_worker *w = arg;
-
-	if (start_boot_worker(w) == 0)
-		next_job(w);
 }
 
 bool boot_workers_reaped(struct provider_host *h, pid_t pid)

@@ -11,6 +11,7 @@
 
 #include <assert.h>
 #include <dirent.h>
+#include <poll.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -247,12 +248,12 @@ static bool clear_cgroups(const struct ns_sandbox *s)
 
 /*
  * Does its pid 1 still listen, although the pid is unknown? Then the record could not be read, and no cgroup
- * led to its processes.
+ * led to its processes. Of a boot that failed here pid 1 is dead, and only a fork of ours may have the socket.
  */
 static bool still_listens(const struct ns_sandbox *s)
 {
 	struct err ignored;
-	auto_close int link = s->at.pid ? -1 : open_link(s, &ignored);
+	auto_close int link = s->at.pid || s->is_ours ? -1 : open_link(s, &ignored);
 
 	return link >= 0;
 }
@@ -407,6 +408,7 @@ static void ns_boot(struct instance *i, const struct ipc_boot *b, provider_done 
 	struct ns_sandbox *s = ns_sandbox(i);
 	struct err e = {0};
 
+	s->is_ours = true;
 	s->done = done;
 	s->arg = arg;
 	/* The host's files belong to root, so only root can put a layer over them. */
@@ -469,37 +471,60 @@ void ns_booted(struct ns_sandbox *s, const struct booted *result, int pidfd,
 
 /* ---- adopting ---- */
 
+#define ADOPT_TRIES 5
+#define ADOPT_AGAIN_MS 10
+
+static int refuse_adoption(struct err *e, const char *why)
+{
+	return err_set(e, ERR_CONFLICT, "%s", why);
+}
+
+/* ERR_CONFLICT only if pid 1 has ended: a call may fail because the host is short of files or memory. */
+static int cannot_compare(const struct ns_sandbox *s, struct err *e)
+{
+	struct pollfd end = {s->pidfd, POLLIN, 0};
+
+	if (poll(&end, 1, 0) == 1)
+		return refuse_adoption(e, "its pid 1 is gone");
+	return err_set(e, ERR_SYSTEM, "its pid 1 cannot be looked at");
+}
+
 /* Is pid 1 in the cgroup of the record? Its /proc entry, which only the kernel writes, tells. */
-static bool is_in_cgroup(const struct ns_sandbox *s)
+static int compare_cgroup(const struct ns_sandbox *s, struct err *e)
 {
 	char name[CGROUP_NAME], text[4096];
 
 	if (!s->i->info.cgroup_version)
-		return true;
-	io_read_path(text, sizeof(text), "/proc/%d/cgroup", (int)s->at.pid);
+		return 0;
+	if (io_read_path(text, sizeof(text), "/proc/%d/cgroup", (int)s->at.pid) <= 0)
+		return cannot_compare(s, e);
 	ns_cgroup_name(s, name);
-	return strstr(text, name) != NULL;
+	return strstr(text, name) ? 0 : refuse_adoption(e, "it is not in its cgroup");
 }
 
-/* The pidfd is opened first, so that all comparisons are about this very process (rule 21). */
-static const char *find_mismatch(struct ns_sandbox *s)
+/*
+ * The pidfd is opened first, so that all comparisons are about this very process (rule 21). ERR_CONFLICT: the
+ * sandbox of the record is gone. Other errors: nothing is known.
+ */
+static int compare_record(struct ns_sandbox *s, struct err *e)
 {
 	struct boot_identity now;
-	struct err e = {0};
 
 	if (s->at.pid < 2 || s->at.pid > INT32_MAX ||
 	    !memchr(s->at.cgroup_table, '\0', sizeof(s->at.cgroup_table)))
-		return "its record is none of ours";
+		return refuse_adoption(e, "its record is none of ours");
 	s->pidfd = (int)syscall(SYS_pidfd_open, (pid_t)s->at.pid, 0);
+	if (s->pidfd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOMEM))
+		return err_sys(e, "cannot look for its pid 1");
 	if (s->pidfd < 0)
-		return "its pid 1 is gone";
-	if (boot_identify((pid_t)s->at.pid, &now, &e) < 0)
-		return "its pid 1 cannot be looked at";
+		return refuse_adoption(e, "its pid 1 is gone");
+	if (boot_identify((pid_t)s->at.pid, &now, e) < 0)
+		return cannot_compare(s, e);
 	if (now.start_time != s->at.identity.start_time)
-		return "its pid is somebody else's now";
+		return refuse_adoption(e, "its pid is somebody else's now");
 	if (now.pid_ns != s->at.identity.pid_ns || now.mount_ns != s->at.identity.mount_ns)
-		return "its namespaces are not those of the record";
-	return is_in_cgroup(s) ? NULL : "it is not in its cgroup";
+		return refuse_adoption(e, "its namespaces are not those of the record");
+	return compare_cgroup(s, e) < 0 ? -1 : watch_death(s, e);
 }
 
 static int ns_import_0_1(struct instance *i, const struct record_0_1 *r, struct err *e)
@@ -523,23 +548,27 @@ static void ns_adopt(struct instance *i, provider_done done, void *arg)
 {
 	struct ns_sandbox *s = ns_sandbox(i);
 	struct err e = {0};
-	const char *why;
 
 	memcpy(&s->at, i->blob, sizeof(s->at));
 	keep_range(s);
-	why = find_mismatch(s);
-	if (why)
-		err_set(&e, ERR_CONFLICT, "%s", why);
-	if (!why && watch_death(s, &e) == 0) {
+	for (int tries = 1; compare_record(s, &e) < 0; tries++) {
+		close_fd(&s->pidfd);
+		if (e.kind == ERR_CONFLICT || tries == ADOPT_TRIES)
+			break;
+		e = (struct err){0};
+		poll(NULL, 0, ADOPT_AGAIN_MS);
+	}
+	if (!e.kind) {
 		if (!i->info.paused)
 			ns_thaw_leftover(s);
 		done(arg, NULL, NULL);
 		return;
 	}
 	/* A process that has its pid now is not killed; processes in its cgroup are. */
-	close_fd(&s->pidfd);
 	s->at.cgroup_table[sizeof(s->at.cgroup_table) - 1] = '\0';
 	s->at.warm_host_lanes = 1;
+	if (e.kind != ERR_CONFLICT)
+		s->at.pid = 0;
 	done(arg, NULL, &e);
 }
 

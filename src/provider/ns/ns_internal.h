@@ -60,6 +60,7 @@ struct ns_sandbox {
 	int listener;	       /* until it is booted */
 	struct ipc_boot *boot; /* until it is booted */
 	int32_t range;	       /* of ids; -1: none */
+	bool is_ours;	       /* booted by this process, or tried to be */
 	/* The call that goes on: boot, pause or snapshot. */
 	provider_done done;
 	void *arg;

@@ -268,6 +268,35 @@ class Restart(harness.Case):
                 os.kill(pid, signal.SIGKILL)
             self.assertTrue(good)
 
+    def start_with_files(self, most, boxes):
+        """A daemon that may have so many files open; what it says of each sandbox."""
+        before = len(self.d.read_log())
+        with open(self.d.log, "ab") as log:
+            self.d.process = subprocess.Popen(
+                ["prlimit", "--nofile=%d" % most, harness.CLOCHED, "serve", "--listen", "unix:" + self.d.sock],
+                env=self.d.env(), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+        def judged():
+            lines = [x for x in self.d.read_log()[before:].splitlines()
+                     if any('"sandbox %s"' % w in x for w in ("adopted", "reaped", "left alone"))]
+            return lines if len(lines) >= boxes else self.d.process.poll() is not None and [""]
+        said = until(judged, "a look at each sandbox")
+        self.d.kill_all()
+        return "\n".join(said)
+
+    def test_adoption_while_files_are_short(self):
+        """No sandbox ends because a daemon could not look at it."""
+        boxes = [harness.Box(self.d) for _ in range(6)]
+        for box in boxes:
+            box.sh("echo mine > /workspace/f")
+        self.d.kill_all()
+        said = "".join(self.start_with_files(most, len(boxes)) for most in range(20, 40, 2))
+        self.assertIn("left alone", said)
+        self.assertNotIn("reaped", said)
+        self.d.start()
+        for box in boxes:
+            self.assertEqual(box.sh("cat /workspace/f")["stdout"], "mine\n")
+
     def test_a_stopped_one_expires_after_a_restart(self):
         late, later = harness.Box(self.d, ttl="3s"), harness.Box(self.d, ttl="1h")
         for box in (late, later):
