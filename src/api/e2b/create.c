@@ -158,16 +158,90 @@ static int read_request(const struct exchange *x, struct create_options *o, cons
 	return spec_finish(&o->spec, e);
 }
 
+/* ---- a new sandbox: programs that E2B's templates have under another name ---- */
+
+struct newborn {
+	struct exchange *x;
+	char id[IPC_ID];
+	size_t at, tried; /* of pythons and new_pythons: how many were looked at */
+};
+
+/* Many systems have only python3. */
+static const struct {
+	const char *path;
+	bool is_needed;
+} pythons[] = {
+	{"/usr/local/bin/python", false},
+	{"/usr/bin/python", false},
+	{"/usr/bin/python3", true},
+};
+
+static void reply_newborn(struct newborn *b)
+{
+	struct exchange *x = b->x;
+	struct sandbox *s = manager_find_any(x->api->manager, b->id);
+
+	if (!s || !e2b_state(s)) {
+		e2b_fail(x, 500, "the sandbox is already gone");
+		return;
+	}
+	if (e2b_running(x->api, b->id) &&
+	    str_starts(e2b_data_text(s, "template"), "code-interpreter"))
+		kernel_expect(x->api, s);
+	exchange_json(x, 201, e2b_sandbox_json(x, s));
+}
+
+static const char *const new_pythons[] = {"/usr/local/bin/python", "/home/user/.local/bin/python"};
+
+/* Tries one place after the other; the first cannot be written to if the daemon is not root. */
+static void place_python(void *arg, const struct answer *a, const struct err *e)
+{
+	static const char script[] = "#!/bin/sh\nexec python3 \"$@\"\n";
+	struct newborn *b = arg;
+	struct sandbox *s = e2b_running(b->x->api, b->id);
+	struct file_put put = {.mode = 0755, .bytes = script, .len = sizeof(script) - 1};
+
+	if (a || !s || b->tried == ARRAY_LEN(new_pythons)) {
+		reply_newborn(b);
+		return;
+	}
+	put.path = new_pythons[b->tried++];
+	call_put(s, &put, place_python, b);
+}
+
+/*
+ * Looks at one place after the other; if only python3 is there, writes a python that is python3. Before
+ * the kernels are started: they notice changes in the directories of programs.
+ */
+static void python_seen(void *arg, const struct answer *a, const struct err *e)
+{
+	struct newborn *b = arg;
+	struct sandbox *s = e2b_running(b->x->api, b->id);
+
+	if (e && e->errnum != ENOENT)
+		s = NULL;
+	if (!s || (b->at && pythons[b->at - 1].is_needed != !e))
+		reply_newborn(b);
+	else if (b->at < ARRAY_LEN(pythons))
+		call_stat(s, pythons[b->at++].path, true, python_seen, b);
+	else
+		place_python(b, NULL, NULL);
+}
+
 static void sandbox_made(void *arg, struct sandbox *s, const struct err *e)
 {
 	struct exchange *x = arg;
+	struct newborn *b;
 
-	if (s && str_starts(e2b_data_text(s, "template"), "code-interpreter"))
-		kernel_expect(x->api, s);
-	if (s)
-		exchange_json(x, 201, e2b_sandbox_json(x, s));
-	else
+	if (!s) {
 		exchange_error(x, e);
+		return;
+	}
+	b = must_alloc(calloc(1, sizeof(*b)));
+	b->x = x;
+	snprintf(b->id, sizeof(b->id), "%s", sandbox_id(s));
+	exchange_also_free(x, b, NULL);
+	python_seen(b, NULL, NULL);
 }
 
 static void make_sandbox(struct exchange *x)

@@ -253,6 +253,13 @@ class E2b(harness.Case):
                 seen += part
             self.assertLess(time.monotonic() - began, 3)
 
+    def test_python_where_only_python3_is(self):
+        for template in ("base", "code-interpreter-v1"):
+            box = self.create(self.keys[0], templateID=template)["sandboxID"]
+            reply = self.d.post("/v1/sandboxes/%s/exec" % box, {"shell": "command -v python3 && python -c 'print(6 * 7)'"})
+            self.assertIn(reply.json["stdout"][-3:], ("", "42\n"), reply)
+            self.assertEqual(reply.json["stderr"], "")
+
     def test_a_new_boot_after_a_pause_without_memory(self):
         box = self.create(self.keys[0])
         path = "/sandboxes/" + box["sandboxID"]
