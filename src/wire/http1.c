@@ -13,12 +13,15 @@ size_t http1_head_length(const char *bytes, size_t len)
 	return end ? (size_t)(end - bytes) + 4 : 0;
 }
 
+static bool is_token_char(char c)
+{
+	return isalnum((unsigned char)c) || (c && strchr("!#$%&'*+-.^_`|~", c));
+}
+
 bool http1_is_token(const char *s)
 {
-	static const char others[] = "!#$%&'*+-.^_`|~";
-
 	for (const char *c = s; *c; c++)
-		if (!isalnum((unsigned char)*c) && !strchr(others, *c))
+		if (!is_token_char(*c))
 			return false;
 	return *s != '\0';
 }
@@ -308,7 +311,21 @@ bool http1_unescape(const char *text, size_t len, bool is_query, char *ret)
 
 /* ---- bodies ---- */
 
-enum stage { SIZE, EXTENSION, SIZE_LF, DATA, DATA_CR, DATA_LF, TRAILER, TRAILER_LF };
+enum stage {
+	SIZE,
+	EXTENSION,
+	SIZE_LF,
+	DATA,
+	DATA_CR,
+	DATA_LF,
+	TRAILER,
+	TRAILER_LF,
+	NAME,
+	FIELD,
+	FIELD_LF
+};
+
+#define TRAILER_MAX (8u << 10)
 
 void http1_body_begin(struct http1_body *b, const struct http1_head *h, bool no_body)
 {
@@ -356,11 +373,20 @@ static int frame_byte(struct http1_body *b, char c)
 		b->stage = SIZE;
 		b->digits = 0;
 		return c == '\n' ? 0 : -1;
-	case TRAILER: /* fields after the last chunk are not taken */
-		if (c != '\r')
-			return -1;
-		b->stage = TRAILER_LF;
-		return 0;
+	case TRAILER: /* fields after the last chunk are read and thrown away */
+		b->stage = c == '\r' ? TRAILER_LF : NAME;
+		return c == '\r' || is_token_char(c) ? 0 : -1;
+	case NAME:
+		if (c == ':')
+			b->stage = FIELD;
+		return (c == ':' || is_token_char(c)) && ++b->digits <= TRAILER_MAX ? 0 : -1;
+	case FIELD:
+		if (c == '\r')
+			b->stage = FIELD_LF;
+		return c == '\n' || c == '\0' || ++b->digits > TRAILER_MAX ? -1 : 0;
+	case FIELD_LF:
+		b->stage = TRAILER;
+		return c == '\n' ? 0 : -1;
 	default:
 		b->done = c == '\n';
 		return b->done ? 0 : -1;

@@ -49,7 +49,16 @@ static void test_bodies(void **state)
 		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: "
 		 "chunked\r\n\r\nA;x=y\r\n0123456789\r\n0\r\n\r\n",
 		 "0123456789"},
+		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: "
+		 "chunked\r\n\r\n1\r\na\r\n0\r\nX-Sum: 1\r\nY:\r\n\r\n",
+		 "a"},
 		/* refused */
+		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: "
+		 "chunked\r\n\r\n0\r\nGET / HTTP/1.1\r\n\r\n",
+		 NULL},
+		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: a\n\r\n\r\n", NULL},
+		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n X: a\r\n\r\n", NULL},
+		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: a\r\n", NULL},
 		{"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", NULL},
 		{"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcd", NULL},
 		{"HTTP/1.1 204 No\r\n\r\nx", NULL},
