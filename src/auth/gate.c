@@ -120,3 +120,19 @@ void gate_client(const char (*proxies)[256], size_t count, const char *peer, con
 		snprintf(ret, size, "%s", one);
 	}
 }
+
+void gate_neighbours(const char *address, char *ret, size_t size)
+{
+	static const unsigned char mapped[12] = {[10] = 0xff, [11] = 0xff};
+	struct network n;
+
+	snprintf(ret, size, "%s", address);
+	if (!network_parse(address, &n))
+		return;
+	if (memcmp(n.address, mapped, sizeof(mapped)) == 0) {
+		inet_ntop(AF_INET, n.address + 12, ret, (socklen_t)size);
+		return;
+	}
+	memset(n.address + 8, 0, 8);
+	inet_ntop(AF_INET6, n.address, ret, (socklen_t)size);
+}

@@ -25,3 +25,8 @@ bool gate_origin_is_fine(const struct gate *g, const char *origin, const char *h
  */
 void gate_client(const char (*proxies)[256], size_t count, const char *peer, const char *forwarded,
 		 char *ret, size_t size);
+/*
+ * Under which name an address is counted: of IPv6 its network of 64 bits, since one client has all of that.
+ * What is no address stays as it is.
+ */
+void gate_neighbours(const char *address, char *ret, size_t size);

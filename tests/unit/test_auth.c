@@ -334,10 +334,31 @@ static void test_clients_behind_proxies(void **state)
 	assert_string_equal(client, "10.1.2.3");
 }
 
+static void test_neighbours(void **state)
+{
+	static const struct {
+		const char *address, *name;
+	} rows[] = {
+		{"10.1.2.3", "10.1.2.3"},
+		{"::ffff:10.1.2.3", "10.1.2.3"},
+		{"2001:db8::1", "2001:db8::"},
+		{"2001:db8::ffff:1:2:3", "2001:db8::"},
+		{"2001:db8:0:1::", "2001:db8:0:1::"},
+		{"unix:uid=1", "unix:uid=1"},
+	};
+	char name[64];
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		gate_neighbours(rows[i].address, name, sizeof(name));
+		assert_string_equal(name, rows[i].name);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_clients_behind_proxies),
+		cmocka_unit_test(test_neighbours),
 		cmocka_unit_test(test_token_made_and_read_again),
 		cmocka_unit_test(test_token_names),
 		cmocka_unit_test(test_tokens_checked),

@@ -210,6 +210,8 @@ void exchange_more(struct exchange *x);
 /* ---- answers ---- */
 /* Before the answer; again: the last value counts. Copied; a value with a line break is dropped. */
 void exchange_set_header(struct exchange *x, const char *name, const char *value);
+/* The same for a field that may be there several times, such as Set-Cookie. */
+void exchange_add_header(struct exchange *x, const char *name, const char *value);
 /* Bytes are copied. type NULL: no Content-Type. */
 void exchange_reply(struct exchange *x, int status, const char *type, const void *bytes,
 		    size_t len);

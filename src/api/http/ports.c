@@ -210,7 +210,9 @@ static bool may_pass(const struct proxy *p, const char *name, const char *hop, b
 {
 	if (upgraded && !strcasecmp(name, "Upgrade"))
 		return true;
+	/* Date and X-Content-Type-Options are added to every answer. */
 	return !http1_is_hop_header(name) && !http1_list_has(hop, name) &&
+	       strcasecmp(name, "Date") != 0 && strcasecmp(name, "X-Content-Type-Options") != 0 &&
 	       (p->own_host || strcasecmp(name, "Set-Cookie") != 0);
 }
 
@@ -224,7 +226,7 @@ static void pass_headers(struct proxy *p, const struct http1_head *h)
 	buf_add(&hop, "", 1);
 	for (size_t i = 0; i < h->count; i++)
 		if (may_pass(p, h->fields[i].name, buf_head(&hop), h->status == 101))
-			exchange_set_header(p->x, h->fields[i].name, h->fields[i].value);
+			exchange_add_header(p->x, h->fields[i].name, h->fields[i].value);
 	buf_done(&hop);
 	/* Without this, a page below a path of the daemon would have the origin of the daemon. */
 	if (!p->own_host)
@@ -277,9 +279,9 @@ static bool begin_answer(struct proxy *p, const struct http1_head *h, const char
 	pass_headers(p, h);
 	p->streaming = true;
 	exchange_stream(p->x, h->status, NULL,
-			p->body.kind == HTTP1_LENGTH ? h->length
-			: p->body.kind == HTTP1_NONE ? 0
-						     : EXCHANGE_UNKNOWN_LENGTH);
+			p->body.kind == HTTP1_LENGTH || p->no_body ? h->length
+			: p->body.kind == HTTP1_NONE		   ? 0
+								   : EXCHANGE_UNKNOWN_LENGTH);
 	if (p->body.done) {
 		finish_proxy(p);
 		return false;

@@ -2,6 +2,7 @@
 #include "api/http/http_internal.h"
 
 #include "audit/audit.h"
+#include "auth/gate.h"
 #include "base/base64.h"
 #include "base/log.h"
 
@@ -16,9 +17,17 @@
 
 /* ---- headers ---- */
 
-void exchange_set_header(struct exchange *x, const char *name, const char *value)
+void exchange_add_header(struct exchange *x, const char *name, const char *value)
 {
 	if (strpbrk(name, "\r\n:") || strpbrk(value, "\r\n"))
+		return;
+	list_add(&x->internal->names, name);
+	list_add(&x->internal->values, value);
+}
+
+void exchange_set_header(struct exchange *x, const char *name, const char *value)
+{
+	if (strpbrk(value, "\r\n"))
 		return;
 	for (size_t i = 0; i < x->internal->names.count; i++)
 		if (strcasecmp(x->internal->names.items[i], name) == 0) {
@@ -26,8 +35,7 @@ void exchange_set_header(struct exchange *x, const char *name, const char *value
 			x->internal->values.items[i] = str_copy(value);
 			return;
 		}
-	list_add(&x->internal->names, name);
-	list_add(&x->internal->values, value);
+	exchange_add_header(x, name, value);
 }
 
 static const char *date_now(struct server *s)
@@ -238,13 +246,15 @@ json_t *exchange_error_body(int status, const struct err *e)
 static void audit_refusal(struct exchange *x, const struct err *e)
 {
 	struct audit_entry entry = {0};
+	char address[64];
 
+	gate_neighbours(x->caller.address, address, sizeof(address));
 	if (!x->api->audit || (e->kind != ERR_DENIED && e->kind != ERR_LIMIT))
 		return;
 	/* Who is refused again and again must not fill the audit log, nor the way to it. */
 	if (buckets_take(x->internal->server->refusals,
-			 x->caller.token[0] ? caller_id(&x->caller) : x->caller.address,
-			 REFUSALS_PER_MINUTE, REFUSALS_AT_ONCE, now_ns(), NULL))
+			 x->caller.token[0] ? caller_id(&x->caller) : address, REFUSALS_PER_MINUTE,
+			 REFUSALS_AT_ONCE, now_ns(), NULL))
 		return;
 	exchange_audit_entry(x, &entry, "deny", e->msg);
 	audit_write(x->api->audit, &entry, NULL, NULL);

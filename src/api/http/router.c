@@ -294,13 +294,15 @@ static int check_draining(struct exchange *x, struct err *e)
 /* 0, or the status to answer with. */
 static int check_request(struct exchange *x, struct err *e)
 {
+	char address[64];
 	int status = 0;
 
 	if (split_uri(x, e) < 0)
 		return 400;
+	gate_neighbours(x->caller.address, address, sizeof(address));
 	if (!x->internal->peer->is_operator &&
-	    check_rate(x, x->internal->server->by_address, x->caller.address,
-		       &x->api->config->rate_address, e) < 0)
+	    check_rate(x, x->internal->server->by_address, address, &x->api->config->rate_address,
+		       e) < 0)
 		return 429;
 	if (find_route(x, &status, e) < 0)
 		return check_headers(x, e) < 0 ? 403 : status;

@@ -34,6 +34,16 @@ class H(http.server.BaseHTTPRequestHandler):
         elif self.path == "/hop":
             self.answer(200, b"x", Connection="X-Hop, close", X_Hop="1", Keep_Alive="timeout=5",
                         Proxy_Authenticate="Basic", X_Kept="1")
+        elif self.path == "/twice":
+            self.send_response(200)
+            for k, v in (("Vary", "A"), ("Vary", "B"), ("Content-Length", "3"), ("X-Content-Type-Options", "nosniff")):
+                self.send_header(k, v)
+            self.end_headers()
+            if self.command != "HEAD": self.wfile.write(b"xyz")
+        elif self.path == "/trailers":
+            self.send_response(200); self.send_header("Transfer-Encoding", "chunked")
+            self.end_headers()
+            self.wfile.write(b"1\r\na\r\n0\r\nX-Sum: 1\r\n\r\n")
         elif self.path == "/big":
             self.answer(200, b"z" * 3000000)
         elif self.path == "/bad":
@@ -107,6 +117,15 @@ class Ports(harness.Case):
         reply = harness.Response(connection.getresponse())
         connection.close()
         self.assertEqual(reply.body, b"POST " + b"a" * 9 + b"b")
+
+    def test_repeated_fields(self):
+        reply = self.port("/twice")
+        self.assertEqual(reply.headers.get_all("Vary"), ["A", "B"])
+        self.assertEqual([len(reply.headers.get_all(n)) for n in ("Date", "X-Content-Type-Options")], [1, 1])
+        self.assertEqual(self.port("/twice", "HEAD").headers["Content-Length"], "3")
+
+    def test_trailers_are_left_out(self):
+        self.assertEqual(self.port("/trailers").body, b"a")
 
     def test_large_answer(self):
         self.assertEqual(len(self.port("/big").body), 3000000)
