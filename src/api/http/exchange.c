@@ -138,6 +138,7 @@ static void exchange_free(struct exchange *x)
 	free(in->reply_type);
 	free(in->head_text);
 	free(in->scratch);
+	free(in->body_hash);
 	in->server->exchange_count--;
 	in->server->endless_count -= in->is_endless;
 	free(x); /* the first member of its struct whole_exchange */
@@ -358,15 +359,14 @@ static size_t hold_body(struct exchange *x, const char *bytes, size_t len)
 		exchange_error_as(x, 503, &e);
 	} else if (is_json(x)) {
 		in->held += len;
-		/* Compared with the body of an earlier request. */
-		if (exchange_header(x, "Idempotency-Key"))
-			buf_add(&in->body, bytes, len);
+		idempotency_feed(x, bytes, len);
 		if (!in->feed)
 			in->feed = json_feed_new(JSON_FEED_VALUES, false);
 		if (json_feed_add(in->feed, bytes, len, &e) < 0)
 			exchange_error(x, &e);
 	} else {
 		in->held += len;
+		idempotency_feed(x, bytes, len);
 		buf_add(&in->body, bytes, len);
 	}
 	return len;
@@ -410,6 +410,6 @@ void exchange_complete(struct exchange *x)
 	struct exchange_internal *in = x->internal;
 
 	in->complete = true;
-	if (!in->called && !in->has_reply)
+	if (!in->called && !reply_is_begun(x))
 		router_body(x);
 }

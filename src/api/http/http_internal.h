@@ -70,7 +70,7 @@ enum peer_state {
 struct peer {
 	struct server *server;
 	TAILQ_ENTRY(peer) all, line;
-	struct peers *in_line; /* server->strangers or ->idle, or NULL */
+	bool in_line; /* of its lane: may be closed to make room */
 	enum peer_state state;
 	bool is_unix, is_operator, is_remote;
 	bool is_known; /* a request was authenticated */
@@ -120,6 +120,8 @@ struct http_listener {
 struct lane {
 	const struct budget *budget; /* whose it is */
 	struct peers ready;
+	struct peers
+		line; /* strangers, idle, or at their end: who has waited for longest is first */
 	size_t members;
 	bool is_active;
 	TAILQ_ENTRY(lane) active;
@@ -130,8 +132,6 @@ TAILQ_HEAD(lanes, lane);
 struct server {
 	struct api *api;
 	struct peers peers;
-	/* The oldest first. Strangers: nothing was authenticated yet. Idle: known, no request. */
-	struct peers strangers, idle;
 	size_t peer_count, exchange_count, endless_count;
 	uint64_t files_max; /* RLIMIT_NOFILE */
 	struct lane *lanes[LANE_BUCKETS];
@@ -166,6 +166,7 @@ struct exchange_internal {
 	bool retry_set;	 /* Retry-After is there */
 	bool is_idempotent;
 	unsigned char idempotency[IDEMPOTENCY_ID];
+	void *body_hash; /* of what has arrived; only for a request with an Idempotency-Key */
 	/* request body */
 	struct buf body;
 	struct json_feed *feed; /* the body instead, if it is JSON */
@@ -209,11 +210,17 @@ void server_uncount_peer(struct peer *p);
 /* lanes.c */
 /* Which lane the connection is in follows its budget; NULL: none. */
 void lanes_enter(struct peer *p, const struct budget *b);
+/* May the connection be closed to make room for another one of its tenant? */
+void lanes_line(struct peer *p, bool in_line);
+/* Which of them has waited for longest; NULL: there is none. */
+struct peer *lanes_oldest(struct server *s, const struct budget *b);
 /* There is work to do for it, in a turn of its lane: peer_run. */
 void peer_kick(struct peer *p);
 void lanes_run(void *server);
 
 /* idempotency.c */
+/* A piece of the body: it is compared with the body of an earlier request by its hash. */
+void idempotency_feed(struct exchange *x, const char *bytes, size_t len);
 /* A request with an Idempotency-Key begins; true: it was answered here. */
 bool idempotency_begin(struct exchange *x);
 /* The answer is known. */

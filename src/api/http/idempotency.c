@@ -53,30 +53,44 @@ static void make_id(const struct exchange *x, const char *key, unsigned char *re
 	crypto_generichash_final(&h, ret, IDEMPOTENCY_ID);
 }
 
-/* Looks for the entry; forgets what is too old, and the oldest of a tenant that has many. */
-static struct idempotent *find_entry(struct server *s, const unsigned char *id,
-				     const struct budget *tenant)
+/* Looks for the entry, and forgets what is too old. A request that still runs is not forgotten. */
+static struct idempotent *find_entry(struct server *s, const unsigned char *id)
 {
-	struct idempotent *i, *next, *found = NULL, *oldest = NULL;
-	size_t count = 0, all = 0;
+	int64_t now = now_ns();
+	struct idempotent *i, *next, *found = NULL;
 
 	for (i = TAILQ_FIRST(&s->idempotent); i; i = next) {
 		next = TAILQ_NEXT(i, all);
-		if (now_ns() - i->at_ns > KEPT_NS) {
+		if (i->status && now - i->at_ns > KEPT_NS)
 			forget(s, i);
-			continue;
-		}
-		all++;
-		if (memcmp(i->id, id, IDEMPOTENCY_ID) == 0)
+		else if (memcmp(i->id, id, IDEMPOTENCY_ID) == 0)
 			found = i;
-		if (i->tenant == tenant && count++ == 0)
-			oldest = i;
 	}
-	if (!found && count >= ENTRIES_OF_TENANT)
-		forget(s, oldest);
-	else if (!found && all >= ENTRIES)
-		forget(s, TAILQ_FIRST(&s->idempotent));
 	return found;
+}
+
+/*
+ * Forgets the oldest answer, so that there is room for one more: the tenant's own, and another tenant's only
+ * for one that has none. False: too many requests still run.
+ */
+static bool make_room(struct server *s, const struct budget *tenant)
+{
+	struct idempotent *i, *own = NULL, *any = NULL;
+	size_t count = 0, all = 0;
+
+	TAILQ_FOREACH (i, &s->idempotent, all) {
+		all++;
+		count += i->tenant == tenant;
+		any = any || !i->status ? any : i;
+		own = own || !i->status || i->tenant != tenant ? own : i;
+	}
+	if (count < ENTRIES_OF_TENANT && all < ENTRIES)
+		return true;
+	if (!own && !count)
+		own = any;
+	if (own)
+		forget(s, own);
+	return own;
 }
 
 static bool is_key(const char *key)
@@ -104,6 +118,21 @@ static void replay(struct exchange *x, const struct idempotent *i, const unsigne
 	}
 }
 
+void idempotency_feed(struct exchange *x, const char *bytes, size_t len)
+{
+	struct exchange_internal *in = x->internal;
+	crypto_generichash_state *h = in->body_hash;
+
+	if (!exchange_header(x, "Idempotency-Key"))
+		return;
+	if (!h) {
+		in->body_hash = h =
+			must_alloc(aligned_alloc(_Alignof(crypto_generichash_state), sizeof(*h)));
+		crypto_generichash_init(h, NULL, 0, IDEMPOTENCY_ID);
+	}
+	crypto_generichash_update(h, (const unsigned char *)bytes, len);
+}
+
 bool idempotency_begin(struct exchange *x)
 {
 	const char *key = exchange_header(x, "Idempotency-Key");
@@ -120,12 +149,16 @@ bool idempotency_begin(struct exchange *x)
 		return true;
 	}
 	make_id(x, key, x->internal->idempotency);
-	crypto_generichash(body, sizeof(body), (const unsigned char *)x->body, x->body_len, NULL,
-			   0);
+	idempotency_feed(x, "", 0);
+	crypto_generichash_final(x->internal->body_hash, body, sizeof(body));
 	tenant = shares_of(manager_shares(x->api->manager), x->caller.token, SHARE_OUTPUT);
-	i = find_entry(s, x->internal->idempotency, tenant);
+	i = find_entry(s, x->internal->idempotency);
 	if (i) {
 		replay(x, i, body);
+		return true;
+	}
+	if (!make_room(s, tenant)) {
+		exchange_fail(x, ERR_LIMIT, "too many requests with an Idempotency-Key still run");
 		return true;
 	}
 	i = must_alloc(calloc(1, sizeof(*i)));

@@ -17,6 +17,8 @@ static void leave_lane(struct peer *p)
 	if (p->is_ready)
 		TAILQ_REMOVE(&l->ready, p, ready);
 	p->is_ready = false;
+	if (p->in_line)
+		TAILQ_REMOVE(&l->line, p, line);
 	if (--l->members)
 		return;
 	if (l->is_active)
@@ -40,11 +42,32 @@ void lanes_enter(struct peer *p, const struct budget *b)
 		*place = must_alloc(calloc(1, sizeof(**place)));
 		(*place)->budget = b;
 		TAILQ_INIT(&(*place)->ready);
+		TAILQ_INIT(&(*place)->line);
 	}
 	p->lane = *place;
 	p->lane->members++;
+	if (p->in_line)
+		TAILQ_INSERT_TAIL(&p->lane->line, p, line);
 	if (was_ready)
 		peer_kick(p);
+}
+
+void lanes_line(struct peer *p, bool in_line)
+{
+	if (p->in_line == in_line)
+		return;
+	p->in_line = in_line;
+	if (in_line)
+		TAILQ_INSERT_TAIL(&p->lane->line, p, line);
+	else
+		TAILQ_REMOVE(&p->lane->line, p, line);
+}
+
+struct peer *lanes_oldest(struct server *s, const struct budget *b)
+{
+	struct lane *l = *find_lane(s, b);
+
+	return l ? TAILQ_FIRST(&l->line) : NULL;
 }
 
 void peer_kick(struct peer *p)

@@ -13,19 +13,6 @@ static struct loop *loop_of(const struct peer *p)
 	return p->server->api->loop;
 }
 
-/* ---- lines: who goes first when there are too many connections ---- */
-
-static void set_line(struct peer *p, struct peers *line)
-{
-	if (p->in_line == line)
-		return;
-	if (p->in_line)
-		TAILQ_REMOVE(p->in_line, p, line);
-	p->in_line = line;
-	if (line)
-		TAILQ_INSERT_TAIL(line, p, line);
-}
-
 /* ---- the end ---- */
 
 void peer_close(struct peer *p)
@@ -44,7 +31,7 @@ void peer_close(struct peer *p)
 		exchange_completed(x, false);
 		exchange_release(x);
 	}
-	set_line(p, NULL);
+	lanes_line(p, false);
 	loop_unwatch(loop_of(p), &p->watch);
 	loop_timer_stop(loop_of(p), &p->timer);
 	server_uncount_peer(p);
@@ -61,7 +48,7 @@ static void begin_linger(struct peer *p)
 	shutdown(p->watch.fd, SHUT_WR);
 	p->state = PEER_LINGER;
 	p->moved = 0;
-	set_line(p, &p->server->strangers);
+	lanes_line(p, true);
 	loop_timer_set(loop_of(p), &p->timer, p->is_known ? REQUEST_MS : LINGER_MS);
 }
 
@@ -70,7 +57,7 @@ static void begin_linger(struct peer *p)
 void peer_admit(struct peer *p)
 {
 	p->is_known = true;
-	set_line(p, NULL);
+	lanes_line(p, false);
 	p->moved = 0;
 	loop_timer_set(loop_of(p), &p->timer, WINDOW_MS);
 }
@@ -80,7 +67,7 @@ static void begin_idle(struct peer *p)
 	p->state = PEER_HEAD;
 	p->timed = false;
 	p->waits_since_ns = 0;
-	set_line(p, p->is_known ? &p->server->idle : &p->server->strangers);
+	lanes_line(p, true);
 	loop_timer_set(loop_of(p), &p->timer, p->is_known ? IDLE_MS : REQUEST_MS);
 }
 
@@ -149,7 +136,8 @@ static void expect_body(struct peer *p)
 	static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
 	const char *expect = exchange_header(p->now, "Expect");
 
-	if (!expect || p->body.done || p->left || reply_is_begun(p->now))
+	if (!expect || p->body.done || p->left || p->now->internal->head.is_old ||
+	    reply_is_begun(p->now))
 		return;
 	if (send(p->watch.fd, text, sizeof(text) - 1, MSG_NOSIGNAL | MSG_DONTWAIT) !=
 	    sizeof(text) - 1)
@@ -184,7 +172,7 @@ static bool begin_request(struct peer *p)
 	p->last = false;
 	p->now = exchange_new(p);
 	if (p->is_known)
-		set_line(p, NULL);
+		lanes_line(p, false);
 	if (exchange_read_head(p->now, p->at, (size_t)len, &e) < 0) {
 		refuse_request(p, 400, e.msg);
 		return true;
@@ -377,6 +365,9 @@ void peer_run(struct peer *p)
 	bool more = false;
 	size_t read = 0;
 
+	/* Whoever has the socket closes it. */
+	if (p->state == PEER_UPGRADED)
+		return;
 	if (has_gone(p)) {
 		peer_close(p);
 		return;

@@ -1,6 +1,7 @@
 /* The HTTP server: accepts connections and bounds their number. */
 #include "api/http/http_internal.h"
 
+#include "auth/gate.h"
 #include "auth/tokens.h"
 #include "base/log.h"
 #include "manager/manager.h"
@@ -16,7 +17,6 @@
 
 #define ACCEPT_AT_ONCE 16
 #define RESERVED 64 /* connections of the operator, beyond the bound */
-#define EVICT_LOOKS 1024
 
 /* ---- how many connections, and whose ---- */
 
@@ -35,21 +35,14 @@ static void bound_connections(struct server *s)
 	shares_set_max(manager_shares(s->api->manager), SHARE_CONNECTIONS, most);
 }
 
-/* Closes the connection of this budget that has waited for longest in the line. */
-static bool evict_peer(struct peers *line, const struct budget *b)
+/* Closes the connection of this budget that has waited for longest. */
+static bool evict_peer(struct server *s, const struct budget *b)
 {
-	struct peer *p;
-	size_t looks = 0;
+	struct peer *p = lanes_oldest(s, b);
 
-	TAILQ_FOREACH (p, line, line) {
-		if (p->budget == b) {
-			peer_close(p);
-			return true;
-		}
-		if (++looks == EVICT_LOOKS)
-			break;
-	}
-	return false;
+	if (p)
+		peer_close(p);
+	return p;
 }
 
 static void move_to_budget(struct peer *p, struct budget *b)
@@ -75,7 +68,7 @@ int server_count_peer(struct peer *p, const char *tenant, struct err *e)
 
 	if (p->budget == b)
 		return 0;
-	if (!budget_has(b, 1) && !evict_peer(&p->server->idle, b))
+	if (!budget_has(b, 1) && !evict_peer(p->server, b))
 		return shares_refuse(SHARE_CONNECTIONS, e);
 	move_to_budget(p, b);
 	forget_address(p);
@@ -92,9 +85,11 @@ void server_uncount_peer(struct peer *p)
 static uint32_t *address_counter(struct server *s, const char *address)
 {
 	unsigned char hash[crypto_shorthash_BYTES];
+	char name[64];
 	uint32_t place;
 
-	crypto_shorthash(hash, (const unsigned char *)address, strlen(address), s->address_key);
+	gate_neighbours(address, name, sizeof(name));
+	crypto_shorthash(hash, (const unsigned char *)name, strlen(name), s->address_key);
 	memcpy(&place, hash, sizeof(place));
 	return &s->address_counts[place % ADDRESS_SLOTS];
 }
@@ -117,8 +112,7 @@ static bool make_room(struct peer *p)
 		++*count;
 		p->same_address = count;
 	}
-	if (!budget_has(b, 1) && !evict_peer(p->is_operator ? &s->idle : &s->strangers, b) &&
-	    !(p->is_operator && b->used < RESERVED))
+	if (!budget_has(b, 1) && !evict_peer(s, b) && !(p->is_operator && b->used < RESERVED))
 		return false;
 	move_to_budget(p, b);
 	return true;
@@ -237,8 +231,6 @@ struct server *server_new(struct api *api)
 	s->api = api;
 	s->files_max = getrlimit(RLIMIT_NOFILE, &files) == 0 ? files.rlim_cur : 1024;
 	TAILQ_INIT(&s->peers);
-	TAILQ_INIT(&s->strangers);
-	TAILQ_INIT(&s->idle);
 	TAILQ_INIT(&s->active);
 	TAILQ_INIT(&s->idempotent);
 	s->task = (struct loop_task){.call = lanes_run, .arg = s};

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import resource
 import socket
 import time
 import unittest
@@ -104,7 +105,7 @@ class Malformed(Raw):
         box = self.box(token=self.auth() and self.d.keys["http"])
         for first in ("POST /v1/run HTTP/1.1", "PUT %s/files?path=a HTTP/1.1" % box.path):
             for body in (b"zz\r\n", b"-1\r\n", b"4\ntrue\r\n0\r\n\r\n", b"4\r\ntrueX\r\n", b"\r\n",
-                         b"4 \r\ntrue\r\n0\r\n\r\n", b"1000000000000000\r\n", b"0\r\nX: y\r\n\r\n",
+                         b"4 \r\ntrue\r\n0\r\n\r\n", b"1000000000000000\r\n", b"0\r\nX y\r\n\r\n",
                          b"4\r\ntrue\r\n0\r\nX"):
                 with self.subTest(first=first, body=body):
                     self.refused(head(first, self.auth(), "Transfer-Encoding: chunked") + body)
@@ -374,6 +375,92 @@ class Connections(Front):
         self.assertEqual(self.read_answer(waiting[-1])[0], 429)
         self.assertEqual(d.get("/v1/sandboxes", token=second).status, 200)
         self.assertEqual(d.get("/v1/sandboxes").status, 200)
+
+    def test_idle_connections_of_others_do_not_matter(self):
+        """Many idle connections of one tenant, then another tenant at its bound: its own oldest one goes."""
+        d = harness.Daemon(config="http:\n  max_connections: 2800\n")
+        self.addCleanup(d.remove)
+        d.start()
+        self.addCleanup(d.stop)
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
+        self.addCleanup(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        statuses = {}
+        for name, count in (("many", 1100), ("few", 740)):
+            request = head("GET /v1/volumes HTTP/1.1", "Authorization: Bearer " + d.token(name))
+            for _ in range(count):
+                s = d.raw()
+                self.addCleanup(s.close)
+                s.sendall(request)
+                statuses[name] = self.read_answer(s)[0]
+        self.assertEqual(statuses, {"many": 200, "few": 200})
+
+
+class Returned(Raw):
+    """Whatever a tenant was given comes back, however its requests end."""
+
+    def held(self, d, tenant):
+        for row in d.get("/v1/stats").json["tenants"]:
+            if row["tenant"] == tenant:
+                return {k: v for k, v in row.items() if isinstance(v, int) and v}
+        return {}
+
+    def test_all_shares(self):
+        d = harness.Daemon()
+        self.addCleanup(d.remove)
+        d.start()
+        self.addCleanup(d.stop)
+        key = d.token("hostile")
+        tenant = next(t["tenant"] for t in d.get("/v1/stats", token=key).json["tenants"])
+        auth = "Authorization: Bearer " + key
+        box = harness.Box(d, token=key)
+        loud = json.dumps({"shell": "head -c 3000000 /dev/zero | tr '\\0' x; sleep 30"}).encode()
+        body = ("Content-Type: application/json", "Content-Length: %d" % len(loud))
+        upload = box.path + "/files?path=f"
+        eid = box.start(cmd=["cat"], tty=True)
+        requests = [
+            head("POST /v1/run HTTP/1.1", auth, *body) + loud,
+            head("POST %s/exec HTTP/1.1" % box.path, auth, *body) + loud,
+            head("POST %s/exec HTTP/1.1" % box.path, auth, "Accept: text/event-stream", *body) + loud,
+            head("POST /v1/run HTTP/1.1", auth, "Content-Length: 900000") + b'{"cmd":["' + b"x" * 800000,
+            head("POST /v1/run HTTP/1.1", auth, "Transfer-Encoding: chunked") + b"5\r\n[1,2,\r\nzz",
+            head("PUT %s HTTP/1.1" % upload, auth, "Content-Length: 9000000") + b"x" * 500000,
+            head("PUT %s HTTP/1.1" % upload, auth, "Transfer-Encoding: chunked") + b"5\r\nabcde\r\n",
+            head("POST /v1/sandboxes HTTP/1.1", auth, "Content-Length: 2") + b"{}",
+            head("GET %s/events HTTP/1.1" % box.path, auth),
+            head("GET %s/ports/9/ HTTP/1.1" % box.path, auth),
+            head("GET %s/execs/%d/ws HTTP/1.1" % (box.path, eid), auth, "Upgrade: websocket", "Connection: Upgrade",
+                 "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: " + "A" * 22 + "=="),
+            head("GET /v1/sandboxes HTTP/1.1", auth) * 50,
+        ]
+        for wait in (0, 0.3):
+            kept = []
+            for unix in (False, True):
+                for data in requests:
+                    s = d.raw(unix)
+                    s.setblocking(False)
+                    try:
+                        s.send(data)
+                    except OSError:
+                        pass
+                    kept.append(s)
+            time.sleep(wait)
+            for s in kept:
+                # A reset, as of a client that was killed.
+                s.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                s.close()
+        self.assertTrue(self.held(d, tenant))
+
+        # Runs whose client closed with its request may go on: they end with their sandboxes.
+        def is_all_gone():
+            for one in d.get("/v1/sandboxes", token=key).json["sandboxes"]:
+                d.delete("/v1/sandboxes/" + one["id"], token=key)
+            return not self.held(d, tenant)
+
+        try:
+            harness.until(is_all_gone, "the shares")
+        except AssertionError:
+            self.fail("still held: %s" % self.held(d, tenant))
 
 
 if __name__ == "__main__":
