@@ -50,7 +50,6 @@ import signal
 import sys
 import textwrap
 import threading
-import time
 import traceback
 import types
 
