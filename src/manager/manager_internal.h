@@ -360,8 +360,8 @@ void snapshots_sweep(struct manager *m);
 void recover_load(struct manager *m);
 /* A stopped sandbox without a row has this snapshot of its files. */
 void recover_stopped(struct manager *m, const struct ipc_snapshot *kept);
-/* The database is new, so the broker may know of sandboxes that have no row. */
-bool store_is_lost(const struct manager *m);
+/* The database is new or rows of it cannot be read: the broker may know of sandboxes that have no row. */
+bool rows_are_lost(const struct manager *m);
 /* One question fewer is open. */
 void recover_step(struct manager *m);
 

@@ -2,30 +2,32 @@
  * Recovery after a start: matches the rows of the store with the sandboxes that the broker found alive.
  * A sandbox with a row is taken over. A row without a sandbox ends with a reason. Of a sandbox without a row
  * (the database was lost) the broker may have a copy of the row. If it has none, the sandbox was never reported
- * to a client and is destroyed; but if the whole database is new, nothing is known, and the sandbox is kept.
+ * to a client and is destroyed; but if the database is new or rows of it cannot be read, nothing is known, and
+ * the sandbox is kept.
  */
 #include "manager/manager_internal.h"
 
-static void load_row(void *arg, const struct store_row *row)
+static bool load_row(void *arg, const struct store_row *row)
 {
 	struct manager *m = arg;
 	struct sandbox *s;
 	struct err e;
 
 	if (!ipc_id_is_valid(row->id) || manager_lookup(m, row->id))
-		return;
+		return false;
 	s = sandbox_hold(sandbox_new(m, row->id));
 	if (sandbox_load(s, row, &e) < 0) {
 		/* As if there were no row: the broker may have a copy that is whole. */
 		manager_log(m, "%s", e.msg);
 		sandbox_release(s);
-		return;
+		return false;
 	}
 	/* Until the broker has reported the live ones, only stopped sandboxes have a known state. */
 	s->state = state_find(row->state) == STATE_STOPPED ? STATE_STOPPED : STATE_CREATING;
 	sandbox_add(s);
 	quota_add(s);
 	sandbox_release(s);
+	return true;
 }
 
 void recover_load(struct manager *m)
@@ -38,9 +40,9 @@ void recover_load(struct manager *m)
 
 /* ---- sandboxes without a row ---- */
 
-bool store_is_lost(const struct manager *m)
+bool rows_are_lost(const struct manager *m)
 {
-	return m->p.store && store_is_new(m->p.store);
+	return m->p.store && store_is_lost(m->p.store);
 }
 
 /* A sandbox that the store does not know, until the broker's copy of its row is here. */
@@ -88,10 +90,10 @@ static struct sandbox *make_unknown(const struct unknown *u, const char *text)
 	return s;
 }
 
-/* Without a copy of its row it was never reported to a client, unless the database is new. */
+/* Without a copy of its row it was never reported to a client, unless rows are missing in the database. */
 static bool is_explained(const struct unknown *u, const char *text)
 {
-	return !u->is_foreign && !text[0] && !store_is_lost(u->m);
+	return !u->is_foreign && !text[0] && !rows_are_lost(u->m);
 }
 
 static void drop_unknown(const struct unknown *u)
@@ -156,6 +158,8 @@ void recover_step(struct manager *m)
 	if (--m->recovering > 0 || !m->was_told || m->ready)
 		return;
 	m->ready = true;
+	if (m->p.store)
+		store_is_whole(m->p.store);
 	if (m->p.on_ready)
 		m->p.on_ready(m->p.arg);
 	pool_refill(m);

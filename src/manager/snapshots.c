@@ -421,7 +421,7 @@ static void on_swept(void *arg, const struct ipc *reply, int fd)
 
 	close_fd(&fd);
 	if (reply->type != IPC_SNAPSHOT_IS) {
-		if (store_is_lost(m))
+		if (rows_are_lost(m))
 			recover_step(m);
 		return;
 	}
@@ -440,7 +440,7 @@ void snapshots_sweep(struct manager *m)
 	struct ipc msg = {.type = IPC_SNAPSHOT_LIST};
 
 	/* With a new database the stopped sandboxes have to be known before any client is served. */
-	m->recovering += store_is_lost(m);
+	m->recovering += rows_are_lost(m);
 	broker_ask(m->p.broker, &msg, -1, on_swept, m);
 }
 

@@ -43,7 +43,7 @@ static_assert(ARRAY_LEN(queries) == Q_COUNT, "a text per query");
 struct store {
 	sqlite3 *db;
 	struct reserve reserve; /* so that rows can be removed when the disk is full */
-	bool is_new;
+	bool is_lost;
 	sqlite3_stmt *statements[Q_COUNT];
 };
 
@@ -84,6 +84,10 @@ static bool read_value(struct store *s, const char *sql, char ret[16])
 	return has_row;
 }
 
+/* The application id, which nothing else uses, says that rows are missing. */
+#define IS_LOST "PRAGMA application_id = 1"
+#define IS_WHOLE "PRAGMA application_id = 0"
+
 /* Damage shows here and not at the first request. */
 static int check_whole(struct store *s, struct err *e)
 {
@@ -108,11 +112,12 @@ static int migrate(struct store *s, struct err *e)
 			"the database has schema %d, and this version of cloche knows %d; use "
 			"the version that wrote it, or a later one",
 			version, SCHEMA);
-	s->is_new = version == 0;
+	s->is_lost =
+		version == 0 || (read_value(s, "PRAGMA application_id", text) && text[0] != '0');
 	for (; version < SCHEMA; version++) {
 		auto_free char *sql =
-			str_format("BEGIN IMMEDIATE; %s; PRAGMA user_version = %d; COMMIT",
-				   steps[version], version + 1);
+			str_format("BEGIN IMMEDIATE; %s; %s; PRAGMA user_version = %d; COMMIT",
+				   steps[version], version ? "SELECT 1" : IS_LOST, version + 1);
 
 		if (run_sql(s, sql, e) < 0) {
 			sqlite3_exec(s->db, "ROLLBACK", NULL, NULL, NULL);
@@ -213,9 +218,16 @@ struct store *store_open(const char *path, char *note, size_t note_size, struct 
 	return NULL;
 }
 
-bool store_is_new(const struct store *s)
+bool store_is_lost(const struct store *s)
 {
-	return s->is_new;
+	return s->is_lost;
+}
+
+void store_is_whole(struct store *s)
+{
+	/* If this fails, nothing is swept at the next start either. */
+	if (s->is_lost)
+		sqlite3_exec(s->db, IS_WHOLE, NULL, NULL, NULL);
 }
 
 void store_close(struct store *s)
@@ -278,25 +290,31 @@ int store_remove(struct store *s, const char *id, struct err *e)
 	return rc;
 }
 
-int store_each(struct store *s, void (*call)(void *arg, const struct store_row *row), void *arg,
+int store_each(struct store *s, bool (*call)(void *arg, const struct store_row *row), void *arg,
 	       struct err *e)
 {
 	sqlite3_stmt *q = s->statements[Q_EACH];
+	bool missing = false;
 	int rc;
 
 	while ((rc = sqlite3_step(q)) == SQLITE_ROW) {
 		struct store_row row = {0};
 
-		if (!copy_text(q, 0, row.id, sizeof(row.id)) ||
-		    !copy_text(q, 1, row.owner, sizeof(row.owner)) ||
-		    !copy_text(q, 2, row.name, sizeof(row.name)) ||
-		    !copy_text(q, 3, row.state, sizeof(row.state)))
-			continue;
 		row.created_ms = (uint64_t)sqlite3_column_int64(q, 4);
 		row.expires_ms = (uint64_t)sqlite3_column_int64(q, 5);
 		row.options = (const char *)sqlite3_column_text(q, 6);
-		call(arg, &row);
+		if (!copy_text(q, 0, row.id, sizeof(row.id)) ||
+		    !copy_text(q, 1, row.owner, sizeof(row.owner)) ||
+		    !copy_text(q, 2, row.name, sizeof(row.name)) ||
+		    !copy_text(q, 3, row.state, sizeof(row.state)) || !call(arg, &row))
+			missing = true;
 	}
+	if (rc != SQLITE_DONE)
+		db_error(s, e, "read the sandboxes");
 	sqlite3_reset(q);
-	return rc == SQLITE_DONE ? 0 : db_error(s, e, "read the sandboxes");
+	if (missing || rc != SQLITE_DONE) {
+		s->is_lost = true;
+		sqlite3_exec(s->db, IS_LOST, NULL, NULL, NULL);
+	}
+	return rc == SQLITE_DONE ? 0 : -1;
 }

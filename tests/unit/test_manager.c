@@ -699,7 +699,7 @@ static void takes_up_what_lives(void **state)
 
 	store_close(store);
 	store = store_open(path, note, sizeof(note), &e);
-	assert_false(store_is_new(store));
+	assert_false(store_is_lost(store));
 	w = world_new(0, store);
 	w->guests[0] = (struct fake_guest){.w = w, .used = true, .fd = -1};
 	memcpy(w->guests[0].id, alive.id, IPC_ID);

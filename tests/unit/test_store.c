@@ -30,13 +30,14 @@ struct found {
 	char options[256];
 };
 
-static void take(void *arg, const struct store_row *row)
+static bool take(void *arg, const struct store_row *row)
 {
 	struct found *f = arg;
 
 	f->count++;
 	f->last = *row;
 	snprintf(f->options, sizeof(f->options), "%s", row->options);
+	return !str_equal(row->options, "nonsense");
 }
 
 static void reopen(struct fixture *f)
@@ -172,7 +173,7 @@ static void reads_every_released_version(void **state)
 		write_database(f, released[i]);
 		reopen(f);
 		assert_string_equal("", f->note);
-		assert_false(store_is_new(f->store));
+		assert_false(store_is_lost(f->store));
 		found = look(f);
 		assert_int_equal(1, found.count);
 		assert_string_equal("stopped", found.last.state);
@@ -258,6 +259,31 @@ static void leaves_a_busy_one_alone(void **state)
 	sqlite3_close(other);
 }
 
+/* A process that is killed before it has put the rows back leaves that to the next one. */
+static void remembers_that_rows_are_missing(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_true(store_is_lost(f->store));
+	reopen(f);
+	assert_true(store_is_lost(f->store));
+	store_is_whole(f->store);
+	reopen(f);
+	assert_false(store_is_lost(f->store));
+	for (int i = 0; i < 2; i++) {
+		put(f, "bad", 1, "nonsense");
+		look(f);
+		assert_true(store_is_lost(f->store));
+		put(f, "bad", 1, "{}");
+		reopen(f);
+		assert_true(store_is_lost(f->store));
+		store_is_whole(f->store);
+		reopen(f);
+		look(f);
+		assert_false(store_is_lost(f->store));
+	}
+}
+
 #define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 
 int main(void)
@@ -270,6 +296,7 @@ int main(void)
 		TEST(begins_anew_if_damaged),
 		TEST(finds_damage_in_the_middle),
 		TEST(leaves_a_busy_one_alone),
+		TEST(remembers_that_rows_are_missing),
 	};
 
 	return cmocka_run_group_tests_name("store", tests, NULL, NULL);

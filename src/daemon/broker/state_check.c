@@ -74,9 +74,10 @@ static void remove_copy(const char *dir)
 	rmdir(dir);
 }
 
-static void add_row(void *arg, const struct store_row *row)
+static bool add_row(void *arg, const struct store_row *row)
 {
 	list_add(arg, row->id);
+	return true;
 }
 
 /* A daemon does the same at its start; here the operator sees it before. */

@@ -436,6 +436,27 @@ class Restart(harness.Case):
             os.listdir(os.path.join(self.d.dir, "state", "snapshots"))
         self.assertEqual(left, [])
 
+    def test_damaged_row(self):
+        """A sandbox whose row makes no sense, and of whose row there is no copy, is not swept."""
+        token = self.d.token("owner")
+        running, stopped = (harness.Box(self.d, token=token) for _ in range(2))
+        for box in (running, stopped):
+            box.sh("echo mine > /workspace/f")
+        self.assertEqual(stopped.post("/stop").status, 200)
+        self.d.kill_all()
+        with sqlite3.connect(self.database()) as db:
+            db.execute("UPDATE sandboxes SET options = 'nonsense'")
+        db.close()
+        for where in ("run/boxes", "state/snapshots"):
+            for name in os.listdir(os.path.join(self.d.dir, where)):
+                if name.endswith(".row"):
+                    os.unlink(os.path.join(self.d.dir, where, name))
+        self.d.start()
+        self.assertEqual(stopped.post("/start").status, 200)
+        for box in (running, stopped):
+            self.assertEqual(box.sh("cat /workspace/f")["stdout"], "mine\n")
+        self.assertEqual(self.d.get(running.path).status, 200)
+
     def doctor(self, status):
         ran = subprocess.run([cl.CLOCHE, "doctor", "--state", "--json"], env=self.d.env(),
                              capture_output=True, text=True)
