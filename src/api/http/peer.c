@@ -131,17 +131,23 @@ static void use_bytes(struct peer *p, size_t n)
 	p->left -= n;
 }
 
-static void expect_body(struct peer *p)
+static void send_continue(struct peer *p)
 {
 	static const char text[] = "HTTP/1.1 100 Continue\r\n\r\n";
+
+	if (send(p->watch.fd, text, sizeof(text) - 1, MSG_NOSIGNAL | MSG_DONTWAIT) !=
+	    sizeof(text) - 1)
+		p->broken = true;
+}
+
+static void expect_body(struct peer *p)
+{
 	const char *expect = exchange_header(p->now, "Expect");
 
 	if (!expect || p->body.done || p->left || p->now->internal->head.is_old ||
 	    reply_is_begun(p->now))
 		return;
-	if (send(p->watch.fd, text, sizeof(text) - 1, MSG_NOSIGNAL | MSG_DONTWAIT) !=
-	    sizeof(text) - 1)
-		p->broken = true;
+	send_continue(p);
 }
 
 /* False: there is no whole head yet. */
@@ -318,6 +324,13 @@ static size_t read_some(struct peer *p)
 	return (size_t)n;
 }
 
+/* A client that has closed answers anything with a reset; one that has half-closed skips this. */
+static void probe_client(struct peer *p)
+{
+	if (!p->now->internal->head.is_old && !reply_is_begun(p->now))
+		send_continue(p);
+}
+
 /*
  * The client sends no more. Clients that close look the same over TCP until something is sent to them. Those
  * that half-close do it with their request; a later end while nothing is sent is taken for a hang-up, so
@@ -332,7 +345,11 @@ static bool has_gone(struct peer *p)
 	if (!p->hung_up || p->state != PEER_REQUEST || !p->now->internal->complete)
 		return false;
 	p->hung_up = false;
-	return !p->is_unix && late && !reply_waits(p->now);
+	if (p->is_unix || reply_waits(p->now))
+		return false;
+	if (!late)
+		probe_client(p);
+	return late;
 }
 
 static bool has_ended(const struct peer *p)
@@ -388,6 +405,9 @@ void peer_run(struct peer *p)
 		read += read_some(p);
 	}
 	note_waiting(p);
+	/* Its end may have come with the request, and no other event will tell. */
+	if ((p->dead || p->hung_up) && p->state == PEER_REQUEST && p->now->internal->complete)
+		peer_kick(p);
 	if (more || (wants_bytes(p) && (p->can_read || p->eof)))
 		peer_kick(p);
 }
