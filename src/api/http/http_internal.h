@@ -137,7 +137,8 @@ struct server {
 	struct lane *lanes[LANE_BUCKETS];
 	struct lanes active;
 	struct loop_task task;
-	struct loop_timer trim; /* gives memory back after large bodies */
+	struct loop_timer trim;	  /* gives memory back after large bodies */
+	struct loop_timer expiry; /* of the next token */
 	struct http_listener *listeners;
 	struct buckets *by_token, *by_address, *refusals;
 	struct idempotents idempotent;

@@ -218,6 +218,8 @@ void server_add_peer(struct server *s, int fd, const struct ipc_peer *who)
 
 /* ---- life ---- */
 
+static void on_expiry(void *arg);
+
 static void trim_memory(void *arg)
 {
 	malloc_trim(0);
@@ -238,6 +240,7 @@ struct server *server_new(struct api *api)
 	s->by_address = buckets_new();
 	s->refusals = buckets_new();
 	s->trim = (struct loop_timer){.call = trim_memory};
+	s->expiry = (struct loop_timer){.call = on_expiry, .arg = s};
 	/* Fixed: glibc would raise it to what was freed, and keep large bodies in its heap. */
 	mallopt(M_MMAP_THRESHOLD, 256 << 10);
 	randombytes_buf(s->address_key, sizeof(s->address_key));
@@ -323,6 +326,7 @@ void server_free(struct server *s)
 	buckets_free(s->by_address);
 	buckets_free(s->refusals);
 	loop_timer_stop(s->api->loop, &s->trim);
+	loop_timer_stop(s->api->loop, &s->expiry);
 	free(s);
 }
 
@@ -336,13 +340,39 @@ bool server_is_draining(const struct server *s)
 	return s->draining;
 }
 
+#define EXPIRY_LOOK_S 60 /* at least: the clock may be set */
+
+/* Looks again when the next token expires. */
+static void await_expiry(struct server *s, uint64_t now)
+{
+	uint64_t next = UINT64_MAX;
+
+	for (size_t i = 0; i < tokens_count(s->api->tokens); i++) {
+		uint64_t at = tokens_at(s->api->tokens, i)->expires;
+
+		next = at > now && at < next ? at : next;
+	}
+	if (next == UINT64_MAX)
+		loop_timer_stop(s->api->loop, &s->expiry);
+	else
+		loop_timer_set(s->api->loop, &s->expiry,
+			       1000 * (next - now < EXPIRY_LOOK_S ? next - now : EXPIRY_LOOK_S));
+}
+
+static void on_expiry(void *arg)
+{
+	server_cut_revoked(arg);
+}
+
 void server_cut_revoked(struct server *s)
 {
 	struct peer *p, *next;
+	uint64_t now = (uint64_t)time(NULL);
 
+	await_expiry(s, now);
 	for (p = TAILQ_FIRST(&s->peers); p; p = next) {
 		next = TAILQ_NEXT(p, all);
-		if (!p->caller[0] || tokens_has(s->api->tokens, p->caller, (uint64_t)time(NULL)))
+		if (!p->caller[0] || tokens_has(s->api->tokens, p->caller, now))
 			continue;
 		if (p->state == PEER_UPGRADED)
 			shutdown(p->watch.fd, SHUT_RDWR);

@@ -15,7 +15,7 @@
 #define WRITING 32	/* at once: each is a process */
 #define CHECK_MS 900000 /* for one */
 #define PIPE_BYTES (1 << 20)
-#define EXCLUDED "/tmp /var/tmp /dev/shm /run volumes"
+#define EXCLUDED "/tmp /var/tmp /dev/shm /run volumes tmpfs"
 
 struct meta {
 	char magic[8];

@@ -483,7 +483,10 @@ void roles_end(struct daemon *d, enum role_id id, const char *why)
 
 void roles_start_remote(struct daemon *d)
 {
-	d->roles[ROLE_REMOTE].again = (struct loop_timer){.call = start_remote_again, .arg = d};
+	/* Called again after a change of the settings, when the timer may be active. */
+	if (!d->roles[ROLE_REMOTE].again.call)
+		d->roles[ROLE_REMOTE].again =
+			(struct loop_timer){.call = start_remote_again, .arg = d};
 	if (d->roles[ROLE_REMOTE].pid == 0)
 		start_remote_again(d);
 	else if (memcmp(&d->remote_settings, &d->config->e2b, sizeof(d->remote_settings)) != 0)

@@ -132,6 +132,7 @@ class Snapshots(harness.Case):
         taken = self.snapshot(box, "whole")
         self.assertRegex(taken["digest"], r"^sha256:[0-9a-f]{64}$")
         self.assertIn("/tmp", taken["excluded"])
+        self.assertIn("tmpfs", taken["excluded"])
         self.assertSame(before, self.look(box))
         again = self.box(snapshot=taken["id"], output_limit="16M", disk="512M")
         self.assertSame(before, self.look(again))

@@ -176,6 +176,17 @@ class Revoked(harness.Case):
                 E2b_Sandbox_Id=made["sandboxID"], E2b_Sandbox_Port="49983"),
         }
 
+    def test_expired(self):
+        """Nothing else happens to the token file meanwhile."""
+        other = self.d.token("lasts")
+        key = self.d.token("expires", "--expires", "2s")
+        s = self.raw("GET", "/v1/events", key)
+        kept = self.raw("GET", "/v1/events", other)
+        self.assertEnds(s, "a stream of an expired token")
+        kept.settimeout(0.2)
+        with contextlib.suppress(socket.timeout):
+            self.assertTrue(kept.recv(65536), "another token's stream ended")
+
     def test_streams(self):
         key, other = self.d.token("revoked"), self.d.token("kept")
         streams = self.open_ones(self.box(token=key), key)
