@@ -150,9 +150,11 @@ static bool network_is_closed(const struct plan *p, layer_set proven)
 	       LAYER_BIT(process ? LAYER_SECCOMP : LAYER_NET_NS);
 }
 
+/* A tmpfs without a limit says that it has 0 blocks. */
 static bool is_tmpfs_of(const struct statfs *fs, uint64_t bytes)
 {
-	return fs->f_type == TMPFS_MAGIC && fs->f_blocks * (uint64_t)fs->f_bsize <= bytes + 4096;
+	return fs->f_type == TMPFS_MAGIC && fs->f_blocks > 0 &&
+	       fs->f_blocks * (uint64_t)fs->f_bsize <= bytes + 4096;
 }
 
 static bool bind_is_bounded(const struct bind *b)
