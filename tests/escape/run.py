@@ -155,10 +155,8 @@ class Level:
         found = dict(line.strip().split("=", 1) for line in text if "=" in line)
         return p, {"peer": tag, "peer-has": found.get("has", ""), "peer-tcp": found.get("tcp")}
 
-    def common(self):
-        cases = self.pick("common")
-        if not cases:
-            return
+    def look(self):
+        """What does the record of a plain run own up to?"""
         probe_record = self.stage.run(self.argv([], ["--whoami"]), cwd=self.cwd).record()
         if probe_record is None:
             self.tally.fail(self.level, "no sandbox at all")
@@ -167,6 +165,11 @@ class Level:
         allowed = NO_CGROUP if self.stage.uid else set()
         self.tally.check(self.level + " layers", not self.container or self.missing <= allowed,
                          "missing: " + ",".join(sorted(self.missing)))
+
+    def common(self):
+        cases = self.pick("common")
+        if not cases:
+            return
         p, peer = self.peer()
         try:
             self.run(cases, canaries=self.stage.canaries(self.ro, self.ws, peer=peer))
@@ -387,7 +390,7 @@ def main():
         for level in [args.level] if args.level else LEVELS:
             before = stage.fingerprint(level == "container")
             one = Level(stage, level, tally, cases)
-            for step in (one.common, one.group, one.stdin_dir, one.stdout_file, one.workspace,
+            for step in (one.look, one.common, one.group, one.stdin_dir, one.stdout_file, one.workspace,
                          one.writable, one.solos, one.acts):
                 step()
             after = stage.fingerprint(level == "container")
