@@ -91,12 +91,63 @@ static void test_v1_without_swap_accounting(void **state)
 	remove_dir(path);
 }
 
+/* Of a v1 hierarchy with one file, after an update; the file's text before. */
+static int update_one(enum cgroup_controller which, const char *name, const char *before,
+		      bool all_foreign, char after[64])
+{
+	const char *const files[] = {name, NULL};
+	struct cgroup c = CGROUP_NONE;
+	char path[64];
+	int rc;
+
+	c.version = 1;
+	c.all_foreign = all_foreign;
+	c.dirs[which] = make_dir(path, files);
+	assert_int_equal(io_write_at(c.dirs[which], name, before), 0);
+	rc = cgroup_update(&c, &limits);
+	snprintf(after, 64, "%s", text_of(c.dirs[which], name));
+	close(c.dirs[which]);
+	remove_dir(path);
+	return rc;
+}
+
+static void test_v1_limits_processors(void **state)
+{
+	char text[64];
+
+	assert_int_equal(update_one(CGROUP_CPU, "cpu.cfs_quota_us", "", false, text), 0);
+	assert_string_equal(text, "50000");
+}
+
+/* pid 1 of a sandbox is ours, and not one of those that were asked for. */
+static void test_v1_limits_processes(void **state)
+{
+	char text[64];
+
+	assert_int_equal(update_one(CGROUP_PIDS, "pids.max", "", false, text), 0);
+	assert_string_equal(text, "11");
+	assert_int_equal(update_one(CGROUP_PIDS, "pids.max", "", true, text), 0);
+	assert_string_equal(text, "10");
+}
+
+/* A file that keeps a part of its old text stands in for a limit that was not taken. */
+static void test_a_limit_that_was_not_taken(void **state)
+{
+	char text[64];
+
+	assert_int_equal(update_one(CGROUP_PIDS, "pids.max", "9999", false, text), -1);
+	assert_string_equal(text, "1199");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_v2_has_no_swap),
 		cmocka_unit_test(test_v1_limits_memory_and_swap_together),
 		cmocka_unit_test(test_v1_without_swap_accounting),
+		cmocka_unit_test(test_v1_limits_processors),
+		cmocka_unit_test(test_v1_limits_processes),
+		cmocka_unit_test(test_a_limit_that_was_not_taken),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -186,7 +186,7 @@ class Admission(served.Case):
 
 
 class Snapshots(served.Case):
-    settings = "pool_size: 0\nsnapshots:\n  max_total: 3G\n  max_bytes: 256M\n"
+    settings = "pool_size: 0\nsnapshots:\n  max_total: 30G\n  max_bytes: 256M\n"
 
     def test_the_owners_take_turns(self):
         busy, other = self.daemon.token("busy"), self.daemon.token("other")
