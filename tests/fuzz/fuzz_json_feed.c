@@ -46,7 +46,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 			   NULL);
 	if (value)
 		PROMISE(other && json_equal(value, other));
-	if (other && !value && max > 5)
+	/* Jansson takes a zero byte for the end of the text. */
+	if (other && !value && max > 5 && !memchr(text, 0, size))
 		PROMISE(depth_of(text, size) > JSON_FEED_DEPTH || size > 400);
 	json_decref(value);
 	json_decref(other);
