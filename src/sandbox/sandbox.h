@@ -39,3 +39,5 @@ int sandbox_run(const struct sandbox_request *request, struct result *ret, struc
  * before sandbox_run, not from within.
  */
 void sandbox_fault_stack_in(void);
+/* Is the stack as large as sandbox_run needs? Checked there as well, but a small one may not reach that far. */
+int sandbox_check_stack(struct err *e);

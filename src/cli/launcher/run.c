@@ -146,6 +146,9 @@ int run_and_report(struct sandbox_request *request, const struct language *langu
 	struct err e = {0};
 	int status;
 
+	/* Before frames that are larger than the least stack that anybody has. */
+	if (sandbox_check_stack(&e) < 0)
+		return cli_fail_spec(s, &e);
 	if (!no_daemon && daemon_run(request, &status))
 		return status;
 	if (s->seccomp && cli_find_helper("cloche-seccomp", compiler, sizeof(compiler)) == 0)

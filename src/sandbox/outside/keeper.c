@@ -534,7 +534,7 @@ void sandbox_fault_stack_in(void)
  */
 #define STACK_LIMIT_NEEDED (512u << 10)
 
-static int check_stack_limit(struct err *e)
+int sandbox_check_stack(struct err *e)
 {
 	struct rlimit now;
 
@@ -589,7 +589,7 @@ int sandbox_run(const struct sandbox_request *request, struct result *ret, struc
 	if (keeper_init(&k, e) < 0)
 		return -1;
 	k.started_ns = now_ns();
-	if (check_stack_limit(e) == 0 && check_streams(e) == 0 &&
+	if (sandbox_check_stack(e) == 0 && check_streams(e) == 0 &&
 	    plan_make(&k.plan, request, e) == 0 &&
 	    keep_control_files(&k.plan, &workspace, &kept, e) == 0 &&
 	    process_dir_make(&k, e) == 0 && watch_signals(&k, e) == 0 && run_sandbox(&k, e) == 0)
