@@ -175,8 +175,8 @@ class Snippets(harness.Case):
 
     def test_files_of_refused_ones_are_removed(self):
         box = self.box()
-        for wrong in ({"cwd": "/nowhere"}, {"user": "nobody-else"}):
-            self.assertEqual(box.post("/exec", {"code": "pass", **wrong}).status, 404)
+        for wrong, status in (({"cwd": "/nowhere"}, 404), ({"user": "nobody-else"}, 400)):
+            self.assertEqual(box.post("/exec", {"code": "pass", **wrong}).status, status)
         harness.until(lambda: box.sh("ls /tmp/.cloche")["stdout"] == "", "the end of their files")
 
     def test_limits_of_time_reach_all_that_it_started(self):
