@@ -75,14 +75,17 @@ GUEST_SRC    := $(call folder,guest)
 WORKER_SRC   := $(call folder,provider/ns/worker)
 # The only program with libcurl in it.
 REMOTE_SRC   := $(call folder,provider/e2b/remote)
+# The only program that is linked with OpenSSL, c-ares and nghttp2.
+EGRESS_SRC   := $(wildcard src/egress/main.c)
+EGRESS_LIBS  := openssl libcares libnghttp2
 PRELOAD_SRC  := $(call folder,warm/preload)
 # In the static programs, without libraries.
-MUSL_SRC := $(filter-out $(PRELOAD_SRC),$(call folder,base model kern wire policy/paths sandbox warm))
+MUSL_SRC := $(filter-out $(PRELOAD_SRC),$(call folder,base model kern wire net policy/paths sandbox warm))
 # In the programs with libraries and in the unit tests: everything but main functions and the above.
 MAIN_SRC := src/cli/launcher/cloche.c src/cli/operator/cloched.c src/guest/link/main.c \
-	  $(WORKER_SRC) $(REMOTE_SRC) $(PRELOAD_SRC)
-CORE_SRC := $(filter-out $(MAIN_SRC),$(call folder,base model kern wire auth policy audit store sandbox warm \
-	  guest provider manager calls api daemon cli lib))
+	  $(WORKER_SRC) $(REMOTE_SRC) $(EGRESS_SRC) $(PRELOAD_SRC)
+CORE_SRC := $(filter-out $(MAIN_SRC),$(call folder,base model kern wire net auth policy audit store sandbox warm \
+	  egress guest provider manager calls api daemon cli lib))
 CONFORMANCE_SRC := $(wildcard tests/clients/mcp_fixtures.c)
 LIB_SRC   := $(wildcard src/lib/*.c src/base/*.c)
 PROBE_SRC := $(wildcard tests/escape/*.c)
@@ -116,6 +119,7 @@ PROGRAMS := $(B)/cloche \
 	    $(B)/cloche-boot \
 	    $(B)/cloche-seccomp \
 	    $(B)/cloche-remote \
+	    $(if $(EGRESS_SRC),$(B)/cloche-egress) \
 	    $(B)/libcloche.a $(B)/libcloche.so \
 	    $(if $(SAN),,$(B)/cloche-zygote.so) \
 	    $(if $(PROBE_SRC),$(B)/cloche-probe) \
@@ -192,6 +196,9 @@ $(B)/cloched-conformance: $(call gnu_o,$(CLOCHED_MAIN) $(CONFORMANCE_SRC)) $(COR
 $(B)/cloche-remote: $(call gnu_o,$(REMOTE_SRC)) $(CORE_A)
 	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,libcurl jansson yaml-0.1) -o $@
 
+$(B)/cloche-egress: $(call gnu_o,$(EGRESS_SRC)) $(CORE_A)
+	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,$(EGRESS_LIBS) jansson yaml-0.1) -o $@
+
 # Static, also with sanitizers: it runs in any image, without a library.
 $(B)/cloche-guest: $(call musl_o,$(GUEST_SRC)) $(MUSL_A)
 	$(call quiet,LD) $(call musl_link,$^) -o $@
@@ -249,10 +256,10 @@ $(HELPERS:%.c=$(B)/%): $(B)/%: $(B)/musl/%.o
 
 $(B)/tests/unit/%: $(B)/gnu/tests/unit/%.o $(call gnu_o,$(UNIT_AUX)) $(CORE_A)
 	$(call quiet,LD) mkdir -p $(@D) && $(CC) $^ $(GNU_LDFLAGS) \
-		$(call pkg,libs,cmocka $(LIBS)) -o $@
+		$(call pkg,libs,cmocka $(LIBS) $(EGRESS_LIBS)) -o $@
 # Without a fuzzing engine a target replays the files that it is given.
 $(B)/tests/fuzz/%: $(B)/gnu/tests/fuzz/%.o $(B)/gnu/tests/fuzz/replay.o $(CORE_A)
-	$(call quiet,LD) mkdir -p $(@D) && $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,$(LIBS)) -o $@
+	$(call quiet,LD) mkdir -p $(@D) && $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,$(LIBS) $(EGRESS_LIBS)) -o $@
 
 # Replaces the front in tests of the broker.
 $(B)/tests/front/%: $(B)/gnu/tests/front/%.o $(CORE_A)

@@ -1,0 +1,123 @@
+/*
+ * Messages to and from the egress program, over SOCK_SEQPACKET. Its other end is the broker, or the keeper of a
+ * `cloche run`. One message is one struct egress, cut to the size that its type needs, with the fds that the type
+ * says. Neither side believes the other: strings must be terminated, counts within bounds.
+ */
+#pragma once
+
+#include "base/base.h"
+#include "wire/ipc.h"
+
+#define EGRESS_TEXT 256
+
+enum egress_type {
+	/* to egress */
+	EGRESS_SETTINGS =
+		1,  /* fd: memfd of struct egress_settings; first of all, and after a reload */
+	EGRESS_ADD, /* egress_add; fds: the listeners. Refuses everything until EGRESS_RULES */
+	EGRESS_RULES, /* id; fd: sealed memfd, a struct net_policy. Closes connections that it forbids */
+	EGRESS_NAMES, /* id; fd: the name file, O_APPEND: names of earlier instances first, new ones are appended */
+	EGRESS_SECRETS, /* id; fd: sealed memfd, rows of struct egress_secret. Replaces all */
+	EGRESS_PEER,	/* egress_peer: a name of the isolated segment; fd -1: it is gone */
+	EGRESS_PEER_SOCKET, /* answer to EGRESS_WANT_PEER; fd: a connected or unconnected socket in the peer's namespace */
+	EGRESS_VERDICT, /* egress_verdict: the answer to EGRESS_ASK */
+	EGRESS_REMOVE,	/* id: closes everything, answers EGRESS_GONE with the last numbers */
+	EGRESS_LISTENERS, /* egress_add; fds: new listeners of a sandbox that is known: its network was made again */
+	/* from egress */
+	EGRESS_METER = 32, /* egress_meter: once a second while it changes, and at the end */
+	EGRESS_RECORD,	   /* egress_record: an attempt was decided, or a connection has ended */
+	EGRESS_ASK,	   /* egress_record: mode ask; the connection waits */
+	EGRESS_CA, /* id; fd: memfd, the sandbox's CA certificate in PEM; after EGRESS_RULES that inspect */
+	EGRESS_WANT_PEER, /* egress_peer: a socket in that namespace is needed */
+	EGRESS_GONE,	  /* egress_meter: EGRESS_REMOVE is done */
+};
+
+struct egress_settings {
+	uint32_t dns_count, host_rows;
+	char dns[8][64];      /* "1.1.1.1", "[::1]:5353"; none: as /etc/resolv.conf says */
+	char proxy[256];      /* "http://host:port", or "" */
+	char proxy_auth[256]; /* "user:password", or "" */
+	char ca_file[256];    /* trusted besides the system's, or "" */
+	uint64_t connect_ms, idle_ms;
+	uint8_t own_count; /* the host's own addresses, which are never public */
+	unsigned char own[64][16];
+};
+
+struct egress_add {
+	char id[IPC_ID];
+	char owner[IPC_ID];
+	uint8_t how;	  /* enum net_redirect */
+	uint8_t asks;	  /* a refused destination is asked for, EGRESS_ASK */
+	uint8_t fd_count; /* of the listeners, in the order of struct net_listeners */
+	uint16_t udp_ports[16];
+	unsigned char own4[4], own6[16], prefix6[8];
+	uint32_t names_max;
+};
+
+struct egress_meter {
+	char id[IPC_ID];
+	uint64_t tx_bytes, rx_bytes, connections, open, denied;
+};
+
+enum egress_phase { EGRESS_OPENED = 1, EGRESS_DENIED, EGRESS_CLOSED, EGRESS_FAILED, EGRESS_LOOKUP };
+
+struct egress_record {
+	char id[IPC_ID];
+	uint64_t serial;     /* of the connection; the same when it has ended */
+	uint64_t started_ms; /* unix */
+	uint8_t phase, udp, inspected;
+	uint16_t port;
+	char name[EGRESS_TEXT]; /* "" if an address was dialled */
+	char address[64];	/* "" if it was not resolved */
+	char rule[EGRESS_TEXT]; /* that decided */
+	char why[EGRESS_TEXT]; /* of a denial or a failure; the method and path of an HTTP request */
+	char remedy[EGRESS_TEXT + 64]; /* the smallest rule that would allow it */
+	char program[32];	       /* hint, or "" */
+	uint64_t tx_bytes, rx_bytes, duration_ms;
+	uint32_t count; /* of denials that are told together */
+};
+
+struct egress_verdict {
+	char id[IPC_ID];
+	uint64_t serial;
+	uint8_t allow; /* once; a rule comes as EGRESS_RULES */
+};
+
+struct egress_peer {
+	char id[IPC_ID];   /* of the sandbox that asks */
+	char peer[IPC_ID]; /* of the one that is meant */
+	char name[IPC_NAME];
+	unsigned char address[16]; /* the asker's fixed address in the segment */
+	uint16_t port;
+	uint64_t serial;
+};
+
+/* One row of EGRESS_SECRETS. The value is wiped with the sandbox. */
+struct egress_secret {
+	char name[IPC_NAME];
+	char placeholder[80]; /* what the program has instead */
+	char hosts[16][128];  /* canonical names, or name:port; port 443 otherwise */
+	char header[128];     /* "Authorization: Bearer {}"; "basic"; "query:NAME" */
+	uint64_t uses_max;    /* 0: no bound */
+	uint32_t value_len;
+	char value[16384];
+};
+
+struct egress {
+	uint32_t type, serial;
+	union {
+		char id[IPC_ID];
+		struct egress_add add;
+		struct egress_meter meter;
+		struct egress_record record;
+		struct egress_verdict verdict;
+		struct egress_peer peer;
+	};
+};
+
+/* How many bytes of a struct egress a message of this type has; 0: unknown type. */
+size_t egress_size(uint32_t type);
+/* -1 with errno. */
+int egress_send(int sock, const struct egress *m, const int *fds, size_t count);
+/* 1: done; 0: the other side is gone; -1 with errno (EAGAIN; EBADMSG: not as the struct says). */
+int egress_receive(int sock, struct egress *ret, int *ret_fds, size_t room, size_t *ret_count);
