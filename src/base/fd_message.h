@@ -6,7 +6,7 @@
 
 #include "base/base.h"
 
-#define FD_MESSAGE_MAX 16
+#define FD_MESSAGE_MAX 64
 
 /* Flags as for sendmsg; MSG_NOSIGNAL is added. -1 with errno; a message that was cut is EMSGSIZE. */
 int fd_message_send(int sock, const void *bytes, size_t len, const int *fds, size_t count,

@@ -7,7 +7,9 @@
 #include "base/base.h"
 #include "net/rules.h"
 
-#define NET_LISTENERS_MAX (4 + 2 * NET_UDP_PORTS)
+#define NET_PORTS_MAX 14 /* TCP ports that can be redirected without tproxy */
+/* A pair (IPv4, IPv6) for names, for each UDP port and for TCP; without tproxy for each TCP port, and the proxies. */
+#define NET_LISTENERS_MAX (2 + 2 * NET_UDP_PORTS + 2 * NET_PORTS_MAX + 2)
 
 enum net_redirect { NET_REDIRECT_NONE, NET_REDIRECT_TPROXY, NET_REDIRECT_PORTS, NET_REDIRECT_LOST };
 
@@ -15,21 +17,25 @@ struct net_setup {
 	uint8_t everything; /* routes for all addresses, not only for names and networks */
 	uint8_t network_count;
 	uint8_t udp_count;
-	unsigned char own4[4], own6[16]; /* addresses of the sandbox */
+	unsigned char own4[4], own6[16]; /* the sandbox's own: the source of its connections */
 	unsigned char prefix6[8];	 /* ULA /64 of its synthetic addresses */
 	struct network networks[64];	 /* of rules */
 	uint16_t udp_ports[NET_UDP_PORTS];
-	uint16_t tcp_ports[64]; /* for kernels without tproxy: ports that the rules name; 0 ends */
+	uint16_t tcp_ports[NET_PORTS_MAX + 1]; /* for kernels without tproxy: 0 ends */
 };
 
-/* In this order: TCP 4, TCP 6, UDP 4 and UDP 6 of port 53, then a pair for each UDP port. -1: there is none. */
+/*
+ * Listening TCP sockets and UDP sockets, in no order: SO_TYPE and SO_DOMAIN tell them apart, getsockname tells
+ * the port. All are non-blocking. UDP sockets have IP_PKTINFO or IPV6_RECVPKTINFO. No IPv6 ones where the host
+ * has no IPv6.
+ */
 struct net_listeners {
 	int how; /* enum net_redirect */
 	uint32_t count;
 	int fds[NET_LISTENERS_MAX];
 };
 
-/* From the compiled rules. */
+/* From the compiled rules (checked), with new random addresses. */
 void net_setup_from(struct net_setup *s, const void *policy);
 /*
  * In the network namespace of this process, with CAP_NET_ADMIN over it. Straight-line system calls, no
@@ -38,8 +44,14 @@ void net_setup_from(struct net_setup *s, const void *policy);
 int net_redirect(const struct net_setup *s, struct net_listeners *ret, struct err *e);
 void net_listeners_close(struct net_listeners *l);
 
-/* Synthetic addresses: 198.18.0.0/15 and the sandbox's ULA /64 + index. */
-#define NET_SYNTHETIC_MAX 131070
+/*
+ * Synthetic addresses: 198.18.0.0/15 and the sandbox's ULA /64 + index. Index 0 is no address. The gateway's
+ * address is redirected like any other: connections to it on these ports want an explicit proxy.
+ */
+#define NET_SYNTHETIC_MAX 131068 /* of names */
+#define NET_GATEWAY_INDEX 131070 /* 198.19.255.254 */
+#define NET_HTTP_PROXY_PORT 3128
+#define NET_SOCKS_PORT 1080
 void net_synthetic4(uint32_t index, unsigned char ret[4]);
 void net_synthetic6(const unsigned char prefix[8], uint32_t index, unsigned char ret[16]);
 /* 0: not synthetic. */
