@@ -6,7 +6,7 @@
 #pragma once
 
 #include "base/base.h"
-#include "wire/ipc.h"
+#include "wire/ids.h"
 
 #define EGRESS_TEXT 256
 
@@ -23,6 +23,8 @@ enum egress_type {
 	EGRESS_VERDICT, /* egress_verdict: the answer to EGRESS_ASK */
 	EGRESS_REMOVE,	/* id: closes everything, answers EGRESS_GONE with the last numbers */
 	EGRESS_LISTENERS, /* egress_add; fds: new listeners of a sandbox that is known: its network was made again */
+	EGRESS_PING, /* nothing: answered by EGRESS_PONG, to prove that its loop runs */
+	EGRESS_HOLD, /* egress_verdict: with allow 0 new connections of all sandboxes are refused ("audit"), until allow 1 */
 	/* from egress */
 	EGRESS_METER = 32, /* egress_meter: once a second while it changes, and at the end */
 	EGRESS_RECORD,	   /* egress_record: an attempt was decided, or a connection has ended */
@@ -30,6 +32,7 @@ enum egress_type {
 	EGRESS_CA, /* id; fd: memfd, the sandbox's CA certificate in PEM; after EGRESS_RULES that inspect */
 	EGRESS_WANT_PEER, /* egress_peer: a socket in that namespace is needed */
 	EGRESS_GONE,	  /* egress_meter: EGRESS_REMOVE is done */
+	EGRESS_PONG,	  /* nothing */
 };
 
 struct egress_settings {

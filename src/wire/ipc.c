@@ -31,6 +31,13 @@ static const struct ipc_text snapshot_texts[] = {TEXT(snapshot.id),
 						 TEXT(snapshot.excluded),
 						 {0}};
 static const struct ipc_text row_texts[] = {TEXT(row.id), TEXT(row.snapshot), TEXT(row.text), {0}};
+static const struct ipc_text network_texts[] = {TEXT(network.id), {0}};
+static const struct ipc_text net_record_texts[] = {
+	TEXT(net_record.id),	  TEXT(net_record.name),
+	TEXT(net_record.address), TEXT(net_record.rule),
+	TEXT(net_record.why),	  TEXT(net_record.remedy),
+	TEXT(net_record.program), {0}};
+static const struct ipc_text net_meter_texts[] = {TEXT(net_meter.id), {0}};
 static const struct ipc_text died_texts[] = {TEXT(died.id), TEXT(died.why), {0}};
 static const struct ipc_text remote_texts[] = {TEXT(remote.id), TEXT(remote.name), {0}};
 static const struct ipc_text query_texts[] = {TEXT(query.target), {0}};
@@ -49,18 +56,23 @@ static const struct shape {
 	[IPC_SNAPSHOT_LIST] = {0, no_texts},
 	[IPC_SNAPSHOT_DELETE... IPC_SNAPSHOT_KEEP] = {sizeof(struct ipc_snapshot), snapshot_texts},
 	[IPC_ROW_PUT... IPC_ROW_GET] = {sizeof(struct ipc_row), row_texts},
+	[IPC_NETWORK... IPC_NET_ANSWER] = {sizeof(struct ipc_network), network_texts},
 	[IPC_QUIT] = {0, no_texts},
 	[IPC_DONE] = {IPC_ID, id_texts},
 	[IPC_BOOTED] = {sizeof(struct ipc_booted), booted_texts},
 	[IPC_STATS_ARE] = {sizeof(struct ipc_stats), stats_texts},
 	[IPC_SNAPSHOT_IS] = {sizeof(struct ipc_snapshot), snapshot_texts},
 	[IPC_ROW_IS] = {sizeof(struct ipc_row), row_texts},
+	[IPC_NETWORK_IS] = {sizeof(struct ipc_network), network_texts},
 	[IPC_ADOPTED] = {sizeof(struct ipc_booted), booted_texts},
 	[IPC_READY] = {0, no_texts},
 	[IPC_DIED] = {sizeof(struct ipc_died), died_texts},
 	[IPC_CONFIG... IPC_LISTENER] = {0, no_texts},
 	[IPC_PEER] = {sizeof(struct ipc_peer), no_texts},
 	[IPC_SHUTDOWN... IPC_AUDIT] = {0, no_texts},
+	[IPC_NET_RECORD] = {sizeof(struct egress_record), net_record_texts},
+	[IPC_NET_METER] = {sizeof(struct egress_meter), net_meter_texts},
+	[IPC_NET_ASKS] = {sizeof(struct egress_record), net_record_texts},
 	[IPC_FOREIGN] = {IPC_ID, id_texts},
 	[IPC_REMOTE_CREATE... IPC_REMOTE_GONE] = {sizeof(struct ipc_remote), remote_texts},
 	[IPC_AUDIT_WRITE] = {sizeof(struct audit_entry), no_texts},

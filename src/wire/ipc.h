@@ -9,9 +9,9 @@
 #include "base/base.h"
 #include "model/layer.h"
 #include "model/spec.h"
+#include "wire/egress.h"
+#include "wire/ids.h"
 
-#define IPC_ID 24 /* sandbox and snapshot ids: 20 letters and digits */
-#define IPC_NAME 64
 #define IPC_VOLUMES 8
 #define IPC_PATH 256
 #define IPC_ROW 4096
@@ -35,13 +35,16 @@ enum ipc_type {
 	IPC_SNAPSHOT_KEEP, /* ipc_snapshot: checks what was written, in a confined helper, and keeps it -> IPC_SNAPSHOT_IS */
 	IPC_ROW_PUT, /* ipc_row: to be given back if the front loses its database -> IPC_DONE */
 	IPC_ROW_GET, /* ipc_row (id, snapshot) -> IPC_ROW_IS; its text is "" if there is none */
-	IPC_QUIT,    /* the front is done; graceful shutdown */
+	IPC_NETWORK, /* ipc_network (id); fd: the request's own rules, a struct net_policy -> IPC_NETWORK_IS */
+	IPC_NET_ANSWER, /* ipc_network (id, serial, allows): to IPC_NET_ASKS -> IPC_DONE */
+	IPC_QUIT,	/* the front is done; graceful shutdown */
 	/* broker to front */
 	IPC_DONE = 32, /* id; err.kind is set if the request failed */
 	IPC_BOOTED,    /* ipc_booted */
 	IPC_STATS_ARE, /* ipc_stats */
 	IPC_SNAPSHOT_IS,
 	IPC_ROW_IS,
+	IPC_NETWORK_IS, /* ipc_network */
 	/* news, serial 0 */
 	IPC_ADOPTED, /* ipc_booted and the fd of its link: a sandbox of an earlier daemon */
 	IPC_READY,   /* all adopted sandboxes were sent; serving may begin */
@@ -50,9 +53,12 @@ enum ipc_type {
 	IPC_TOKENS, /* fd: the token file's text (auth/auth.h), at the start and after each change */
 	IPC_LISTENER, /* fd: a listening TCP socket */
 	IPC_PEER, /* fd: an accepted connection of a Unix socket whose peer was checked; ipc_peer */
-	IPC_SHUTDOWN, /* stop taking work, finish what is running, then IPC_QUIT */
-	IPC_AUDIT,    /* fd: a socket to the audit role, which was started again */
-	IPC_FOREIGN,  /* id: of another version of cloche; left alone, and so is its row */
+	IPC_SHUTDOWN,	/* stop taking work, finish what is running, then IPC_QUIT */
+	IPC_AUDIT,	/* fd: a socket to the audit role, which was started again */
+	IPC_NET_RECORD, /* egress_record: an attempt of a sandbox to reach something, or its end */
+	IPC_NET_METER,	/* egress_meter */
+	IPC_NET_ASKS,	/* egress_record: waits for IPC_NET_ANSWER */
+	IPC_FOREIGN,	/* id: of another version of cloche; left alone, and so is its row */
 	/* broker to role remote, about sandboxes that another service runs: ipc_remote */
 	IPC_REMOTE_CREATE = 64, /* id -> IPC_REMOTE_DONE with name and the link's fd */
 	IPC_REMOTE_CONNECT,	/* id, name -> IPC_REMOTE_DONE with a new link */
@@ -124,8 +130,9 @@ struct ipc_booted {
 	uint64_t started_ms; /* unix */
 	struct limits limits;
 	uint8_t root, provider;
-	uint8_t of_host; /* its image is the host's own programs */
-	uint8_t has_row; /* IPC_ADOPTED: IPC_ROW_GET finds its row */
+	uint8_t of_host;      /* its image is the host's own programs */
+	uint8_t has_row;      /* IPC_ADOPTED: IPC_ROW_GET finds its row */
+	uint8_t net, net_how; /* IPC_ADOPTED: as ipc_network has them */
 };
 
 struct ipc_stats {
@@ -144,6 +151,16 @@ struct ipc_snapshot {
 	char digest[80];    /* "sha256:..." of the tar */
 	char excluded[256]; /* paths that are not in it, separated by blanks */
 	uint64_t size_bytes, created_ms;
+};
+
+/* The network of a sandbox. The operator's and the owner's stages are the broker's, and are put in front. */
+struct ipc_network {
+	char id[IPC_ID];
+	uint8_t mode; /* enum net, of all stages together */
+	uint8_t how;  /* enum net_redirect */
+	uint8_t asks; /* a refused destination is a question */
+	uint8_t allows;
+	uint64_t serial; /* of a question */
 };
 
 /* The row of a sandbox, as the front writes it; the broker does not read the text. */
@@ -208,6 +225,9 @@ struct ipc {
 		struct ipc_stats stats;
 		struct ipc_snapshot snapshot;
 		struct ipc_row row;
+		struct ipc_network network;
+		struct egress_record net_record;
+		struct egress_meter net_meter;
 		struct ipc_died died;
 		struct ipc_peer peer;
 		struct ipc_remote remote;
