@@ -24,6 +24,7 @@ sys.dont_write_bytecode = True
 
 import cl  # noqa: E402
 import leaks  # noqa: E402
+import netlab  # noqa: E402
 
 USER_ID = int(os.environ.get("CLOCHE_E2E_UID", "60123"))
 MUST_WORK = os.environ.get("CLOCHE_MUST_WORK", "") not in ("", "0")
@@ -116,6 +117,7 @@ def run_suites(names, outcome):
             if not outcome.shouldStop:
                 run_one(name, outcome)
         try_again(outcome, load, "test_")
+        netlab.stop_shared()
         check_leaks(before, outcome)
     finally:
         shutil.rmtree(base, ignore_errors=True)
@@ -205,7 +207,8 @@ def copy_tree(to):
     build = os.path.dirname(cl.CLOCHE)
     os.makedirs(os.path.join(top, "build", "tests"))
     shutil.copy(cl.CLOCHE, os.path.join(top, "build", "cloche"))
-    for name in ("cloched", "cloche-guest", "cloche-boot", "cloche-seccomp", "cloche-remote", "cloche-zygote.so"):
+    for name in ("cloched", "cloche-guest", "cloche-boot", "cloche-seccomp", "cloche-remote", "cloche-egress",
+                 "cloche-tls", "cloche-zygote.so"):
         if os.path.exists(os.path.join(build, name)):
             shutil.copy(os.path.join(build, name), os.path.join(top, "build", name))
     if os.path.isdir(os.path.join(build, "tests", "front")):

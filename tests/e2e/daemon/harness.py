@@ -107,9 +107,12 @@ class Stream:
 
 
 class Daemon:
-    def __init__(self, config=None, env=None, under=()):
-        """under: a command that executes another."""
+    def __init__(self, config=None, env=None, under=(), lab=None):
+        """under: a command that executes another. lab: the netlab.Lab in which the daemon runs."""
         self.config, self.extra_env, self.under, self.process = config, env or {}, under, None
+        self.lab = lab
+        if lab:
+            self.under = lab.under
         self.dir = tempfile.mkdtemp(prefix="d-", dir=cl.base_dir())
         os.chmod(self.dir, 0o755)
         self.sock = os.path.join(self.dir, "s")
@@ -209,7 +212,10 @@ class Daemon:
     def connect(self, token=None, timeout=60):
         if token is None:
             return UnixConnection(self.sock, timeout)
-        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+        if self.lab:
+            connection.sock = self.lab.connect(self.port, timeout=timeout)
+        return connection
 
     def open(self, method, path, body=None, headers=None, token=None):
         headers = dict(headers or {})

@@ -22,6 +22,7 @@ sys.dont_write_bytecode = True
 import cl  # noqa: E402
 import harness  # noqa: E402
 import leaks  # noqa: E402
+import netlab  # noqa: E402
 
 _spec = importlib.util.spec_from_file_location(
     "e2e_run", os.path.join(os.path.dirname(HERE), "run.py")
@@ -57,6 +58,7 @@ def stop_and_check(before, outcome):
     """The last test: the daemon ends when it is told to, and leaves nothing."""
     try:
         harness.stop_shared()
+        netlab.stop_shared()
         left = [x for x in before.leaks(grace=5) if is_ours(x)]
         if left:
             left = [x for x in before.leaks(grace=harness.DEADLINE) if is_ours(x)]
