@@ -97,7 +97,8 @@ FRONTS    := $(wildcard tests/front/*.c)
 EXAMPLES  := $(wildcard examples/*.c)
 
 SECCOMP_TOOL := tools/seccomp-compile.c $(wildcard tools/seccomp/*.c) src/kern/cbpf.c
-GEN          := $(B)/gen/seccomp_profiles.c $(B)/gen/guest_files.c $(B)/gen/control_rows.c
+GEN          := $(B)/gen/seccomp_profiles.c $(B)/gen/guest_files.c $(B)/gen/control_rows.c $(B)/gen/net_sets.c
+NET_SETS     := $(sort $(wildcard policies/net/*.txt))
 # Some guest files are concatenated from parts; the parts are not embedded by themselves.
 JOINED       := $(B)/gen/guest/zygote.py $(B)/gen/guest/snippet_prefork.py
 GUEST_PARTS  := guest/python/program.py $(patsubst $(B)/gen/guest/%,guest/python/%,$(JOINED))
@@ -224,6 +225,9 @@ $(JOINED):
 
 $(B)/gen/control_rows.c: tools/control-table policies/control-files.txt
 	$(call quiet,GEN) mkdir -p $(@D) && tools/control-table policies/control-files.txt >$@
+
+$(B)/gen/net_sets.c: tools/net-sets $(NET_SETS)
+	$(call quiet,GEN) mkdir -p $(@D) && tools/net-sets $(NET_SETS) >$@
 
 # Files that are placed into sandboxes are embedded in the programs.
 $(B)/gen/guest_files.c: tools/embed $(GUEST_FILES)

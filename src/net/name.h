@@ -28,9 +28,17 @@ enum net_address_kind {
 	NET_CGNAT_ADDRESS,
 	NET_LINK_LOCAL_ADDRESS, /* metadata services are here, too */
 	NET_MULTICAST_ADDRESS,
-	NET_RESERVED_ADDRESS, /* documentation, benchmarks, this network, 6to4 and NAT64 of such */
+	NET_RESERVED_ADDRESS, /* documentation, benchmarks, this network, whatever is not assigned */
 };
 
 /* Looks through mapped, compatible, 6to4, Teredo and NAT64 forms. */
 enum net_address_kind net_address_kind(const unsigned char address[16]);
+/*
+ * The same, and how many bits a network must have to be about such addresses only: 10.0.0.0/8 names private
+ * addresses, 8.0.0.0/5 and 0.0.0.0/0 do not. Of a public address: 0, of a mapped one 96.
+ */
+enum net_address_kind net_address_range(const unsigned char address[16], unsigned *ret_bits);
 const char *net_address_kind_name(enum net_address_kind kind);
+/* In digits, IPv6 in brackets if `brackets`. */
+#define NET_ADDRESS_TEXT 56
+void net_address_text(const unsigned char address[16], bool brackets, char ret[NET_ADDRESS_TEXT]);

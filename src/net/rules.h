@@ -8,15 +8,16 @@
  * Within a stage deny wins.
  *
  *   struct net_policy_maker *m = net_policy_new();
- *   net_policy_stage(m, NET_ALLOW);
+ *   net_policy_stage(m, NET_ALLOW, NET_BY_REQUEST);
  *   net_policy_add(m, NET_RULE_ALLOW, "*.example.com:443", &e);    a rule, or "@pypi", a named set
  *   net_policy_write(m, &buf);   net_policy_free(m);
  *
  *   struct net_index *x = net_index_new(bytes, len, &e);           checks everything first
  *   net_decide(x, &question, &answer);
  *
- * Text of a rule: [udp://]HOST[:PORT[-PORT]] [METHOD[,METHOD...]] [/PATH], where HOST is a name, *.name, an
- * address, a network, "localhost" (the host's loopback; a port is required) or "*".
+ * Text of a rule: [udp://]HOST[:PORT[-PORT]] [METHOD[,METHOD...]] [/PATH] [inspect] [no-sni] [txt], where HOST is
+ * a name, *.name, an address, a network ("10.0.0.0/8:5432", "[2001:db8::/32]:443"), "localhost" (one port of the
+ * host's loopback) or "*" (every public address).
  */
 #pragma once
 
@@ -30,6 +31,8 @@
 #define NET_STAGES 4
 #define NET_UDP_PORTS 16
 
+/* Whose stage it is. */
+enum net_source { NET_BY_OPERATOR, NET_BY_TOKEN, NET_BY_TRUST, NET_BY_REQUEST };
 enum net_verdict { NET_RULE_DENY, NET_RULE_ALLOW };
 enum net_rule_kind {
 	NET_RULE_NAME = 1,  /* exactly this name */
@@ -64,7 +67,7 @@ struct net_rule {
 	uint16_t methods;		    /* 0: all */
 	uint16_t stage;
 	unsigned char address[16];
-	uint32_t name, path; /* offsets of strings; 0: none */
+	uint32_t name, path; /* offsets of strings, from the first string; 0: none */
 	uint32_t text;	     /* the rule as it was written, for records */
 };
 
@@ -82,7 +85,8 @@ struct net_budget {
 struct net_policy {
 	uint32_t version, size;
 	uint32_t rule_count, stage_count;
-	uint8_t modes[NET_STAGES]; /* enum net, by stage */
+	uint8_t modes[NET_STAGES];   /* enum net, by stage */
+	uint8_t sources[NET_STAGES]; /* enum net_source */
 	struct net_budget budget;
 	struct net_rule rules[];
 };
@@ -90,32 +94,38 @@ struct net_policy {
 struct net_policy_maker;
 struct net_policy_maker *net_policy_new(void);
 void net_policy_free(struct net_policy_maker *m);
-void net_policy_stage(struct net_policy_maker *m, int mode);
+void net_policy_stage(struct net_policy_maker *m, int mode, enum net_source by);
 /* To the last stage. Errors say what is wrong with the text. */
 int net_policy_add(struct net_policy_maker *m, enum net_verdict verdict, const char *text,
 		   struct err *e);
 /* The tightest of this and what was set before. */
 void net_policy_budget(struct net_policy_maker *m, const struct net_budget *b);
 int net_policy_write(struct net_policy_maker *m, struct buf *ret, struct err *e);
-/* Size, counts, offsets, ends of strings, kinds, ports. */
+/* Everything that net_decide relies on. The bytes must be aligned as a struct net_policy is. */
 int net_policy_check(const void *bytes, size_t len, struct err *e);
+/* A string of a rule, by its offset. */
+const char *net_policy_string(const struct net_policy *p, uint32_t offset);
 
 struct net_question {
 	const char *name;	      /* canonical, or NULL: an address was dialled */
 	const unsigned char *address; /* to be dialled, or NULL: not resolved yet */
 	uint16_t port;		      /* 0: any port would do (a name is being looked up) */
 	bool udp;
-	unsigned method; /* one of enum net_method, or 0: not known or not HTTP */
-	const char *path;
+	bool own;	  /* the address is one of the host's own */
+	bool peer;	  /* the name is a sandbox of the same isolated segment */
+	unsigned method;  /* one of enum net_method, or 0: not known yet, or not HTTP */
+	const char *path; /* of the request, with its query; NULL: not known yet */
 };
 
 struct net_answer {
 	bool allowed;
-	bool inspect, no_sni, txt; /* by the rules that allow it */
-	const char *rule;	   /* text of the deciding rule; "" if none matched */
-	char why[160];		   /* of a denial */
-	char remedy
-		[320]; /* the smallest rule that would allow it, as an option: --allow example.com:443 */
+	bool http; /* each request must be asked for, too: rules have methods or paths */
+	bool inspect, no_sni, txt; /* by the rules that allow it; inspect also with http */
+	unsigned looked_at;	   /* how many rules were compared */
+	const char *rule; /* text of the deciding rule; "" if none matched; the index owns it */
+	char why[320];	  /* of a denial */
+	char wanted[320]; /* the smallest rule that would allow it; "" if none would */
+	char remedy[384]; /* the same in words: --allow example.com:443 */
 };
 
 struct net_index;
@@ -127,8 +137,12 @@ const struct net_policy *net_index_policy(const struct net_index *x);
  * leads to an address that is not public needs a rule that names the address, too, or localhost.
  */
 void net_decide(const struct net_index *x, const struct net_question *q, struct net_answer *ret);
-/* Networks and UDP ports that the namespace must redirect; returns the count, at most room. */
+/* Of a method's name; NET_OTHER_METHOD if it is not known. */
+unsigned net_method_find(const char *name, size_t len);
+/* Networks and ports of allowing rules, which the namespace must redirect; returns the count, at most room. */
 size_t net_policy_networks(const void *bytes, struct network *ret, size_t room);
-size_t net_policy_udp_ports(const void *bytes, uint16_t ret[NET_UDP_PORTS]);
-/* Mode of the narrowest stage: NET_NONE if any stage is, ... */
+/* At most NET_UDP_PORTS are written. */
+size_t net_policy_udp_ports(const void *bytes, uint16_t *ret);
+size_t net_policy_localhost_ports(const void *bytes, uint16_t *ret, size_t room);
+/* Mode of the narrowest stage: none, isolated, allow, public. */
 int net_policy_mode(const void *bytes);
