@@ -7,7 +7,7 @@
 #include "base/base.h"
 #include "net/rules.h"
 
-#define NET_PORTS_MAX 14 /* TCP ports that can be redirected without tproxy */
+#define NET_PORTS_MAX 12 /* TCP ports that can be redirected without tproxy */
 /* A pair (IPv4, IPv6) for names, for each UDP port and for TCP; without tproxy for each TCP port, and the proxies. */
 #define NET_LISTENERS_MAX (2 + 2 * NET_UDP_PORTS + 2 * NET_PORTS_MAX + 2)
 
@@ -39,7 +39,8 @@ struct net_listeners {
 void net_setup_from(struct net_setup *s, const void *policy);
 /*
  * In the network namespace of this process, with CAP_NET_ADMIN over it. Straight-line system calls, no
- * allocation: usable in a child that shares memory.
+ * allocation: usable in a child that shares memory. A namespace that was redirected before gets new listeners;
+ * the old ones must be closed.
  */
 int net_redirect(const struct net_setup *s, struct net_listeners *ret, struct err *e);
 void net_listeners_close(struct net_listeners *l);

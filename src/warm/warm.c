@@ -272,12 +272,12 @@ static pid_t make_sandbox(const struct sandbox_recipe *w, struct err *e)
  * The next task must not get a network that a task has used: lingering connections, learned metrics
  * and counters would tell the next task about the last.
  */
-struct network {
+struct lane_network {
 	struct net_counters counters;
 	uint64_t fresh; /* its fingerprint before it was used; 0: there is none */
 };
 
-static int look_at_network(struct network *n, struct err *e)
+static int look_at_network(struct lane_network *n, struct err *e)
 {
 	net_counters_close(&n->counters);
 	if (net_counters_open(&n->counters, e) < 0)
@@ -286,7 +286,7 @@ static int look_at_network(struct network *n, struct err *e)
 	return 0;
 }
 
-static int renew_network(int control, struct network *n, struct err *e)
+static int renew_network(int control, struct lane_network *n, struct err *e)
 {
 	struct warm_message m = {.news = WARM_NETWORK};
 	auto_close int dns = -1;
@@ -313,7 +313,7 @@ static unsigned find_masks(const struct warm_settings *t)
 /* Makes one warm sandbox after the other, until the warm host closes the socket. */
 static void serve(const struct sandbox_recipe *w)
 {
-	struct network network = {.counters = NET_COUNTERS_NONE};
+	struct lane_network network = {.counters = NET_COUNTERS_NONE};
 	int old[KEEPER_MAX_FDS];
 	struct err e;
 	char byte;

@@ -353,6 +353,18 @@ static void see_ports_only(struct inside *in)
 	check_own_server("127.0.0.1", "127.0.0.1", 5000);
 }
 
+/* ---- again ---- */
+
+/* The listeners are lost with egress; new ones serve the same namespace. */
+static void redirect_twice(struct inside *in)
+{
+	struct err e = {0};
+
+	want_everything(in);
+	CHECK(net_redirect(&in->setup, &in->listeners, &e) == 0);
+	net_listeners_close(&in->listeners);
+}
+
 /* ---- tests ---- */
 
 static void test_tproxy(void **state)
@@ -375,6 +387,7 @@ static void test_everything(void **state)
 {
 	(void)state;
 	in_namespace(see_everything, want_everything, 0);
+	in_namespace(see_everything, redirect_twice, 0);
 }
 
 static void test_ports(void **state)

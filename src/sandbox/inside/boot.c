@@ -88,6 +88,20 @@ static void describe_booted(struct keeper *k, struct booted *ret)
 	ret->pidfd = take_fd(&k->pidfd);
 	ret->cgroup = k->cgroup;
 	k->cgroup = (struct cgroup)CGROUP_NONE;
+	ret->net = k->net.made;
+	k->net.made = (struct net_made)NET_MADE_NONE;
+}
+
+/* Rootless, pid 1 has made the network. */
+static int take_listeners(struct keeper *k, struct err *e)
+{
+	int terminal = -1;
+
+	if (!k->plan.net || !k->plan.rootless)
+		return 0;
+	if (keeper_take_back(k, &terminal) < 0 || k->net.made.anchor < 0)
+		return err_set(e, ERR_SYSTEM, "the sandbox did not pass its network on");
+	return 0;
 }
 
 static int boot_guest(struct keeper *k, struct booted *ret, struct err *e)
@@ -102,7 +116,8 @@ static int boot_guest(struct keeper *k, struct booted *ret, struct err *e)
 	/* If pid 1 died while we were sending, its own error says why. */
 	if (rc < 0 && k->plan.page->err.kind != ERR_NONE)
 		*e = k->plan.page->err;
-	if (rc == 0 && await_exec(k, e) == 0 && boot_identify(k->pid, &ret->identity, e) == 0) {
+	if (rc == 0 && await_exec(k, e) == 0 && take_listeners(k, e) == 0 &&
+	    boot_identify(k->pid, &ret->identity, e) == 0) {
 		describe_booted(k, ret);
 		return 0;
 	}
@@ -276,7 +291,7 @@ int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e
 	if (keeper_init(&k, e) < 0)
 		return -1;
 	k.plan.guest = &guest;
-	*ret = (struct booted){.pidfd = -1};
+	*ret = (struct booted){.pidfd = -1, .net = NET_MADE_NONE};
 	cgroup_init_at(&k.cgroup, r->cgroups, r->cgroup_name);
 	if (plan_make_boot(&k.plan, r, e) == 0 &&
 	    (!r->warm_host || plan_warm_host(&k.plan, r, &guest, e) == 0))

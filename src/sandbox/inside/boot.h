@@ -41,6 +41,7 @@ struct boot_request {
 	const struct template *template; /* or NULL */
 	const struct host *host;
 	const struct boot_warm_host *warm_host; /* or NULL */
+	const struct net_setup *net;		/* or NULL: no network */
 };
 
 /* Tells a process from a later one with the same pid. */
@@ -59,6 +60,7 @@ struct booted {
 	char seccomp[96];
 	struct boot_identity identity;
 	char note[256];
+	struct net_made net; /* the caller's: listeners and anchor, if the network is redirected */
 };
 
 /*

@@ -168,9 +168,31 @@ static int receive_rights(struct plan *p, struct inside_fds *fds, int *ret_usern
 	if (p->rootless)
 		return 0;
 	net = m.join_count + m.has_userns;
-	fds->dns = got[net + 1];
+	fds->dns = m.has_dns ? got[net + 1] : -1;
 	return setns(got[net], CLONE_NEWNET) < 0 ? err_sys(e, "cannot enter the network namespace")
 						 : 0;
+}
+
+static int join_network(struct plan *p, struct inside_fds *fds, pid_t helper, struct err *e)
+{
+	if (net_join(&p->page->net, helper, e) < 0)
+		return -1;
+	p->page->redirect = p->page->net.made.listeners.how;
+	fds->dns = p->page->net.made.dns;
+	return 0;
+}
+
+/* pid 1 keeps no listener: nobody would accept what waits in a second one. */
+static int send_back(struct plan *p, const struct inside_fds *fds, struct err *e)
+{
+	struct net_made *m = &p->page->net.made;
+	int rc = message_send_back(fds->control, fds, p->rootless ? m : NULL, e);
+
+	if (p->rootless && p->net) {
+		net_listeners_close(&m->listeners);
+		close_fd(&m->anchor);
+	}
+	return rc;
 }
 
 /* The launcher's command line names host paths, and any process can read /proc/1/cmdline. */
@@ -193,7 +215,7 @@ static int build_sandbox(struct plan *p, struct inside_fds *fds, int *ret_listen
 		return -1;
 	/* As root the keeper makes the network namespace. */
 	if (p->rootless)
-		helper = net_help(&p->page->net, p->elsewhere);
+		helper = net_help(&p->page->net, p->net, p->elsewhere);
 	enter_time_namespace();
 	if (root_start(p, &fds->scratch, e) < 0)
 		return -1;
@@ -208,10 +230,9 @@ static int build_sandbox(struct plan *p, struct inside_fds *fds, int *ret_listen
 		return -1;
 	if (p->spec->tty && open_pty(fds, e) < 0)
 		return -1;
-	if (p->rootless && net_join(&p->page->net, helper, &fds->dns, e) < 0)
+	if ((p->rootless && join_network(p, fds, helper, e) < 0) || send_back(p, fds, e) < 0)
 		return -1;
-	if (message_send_back(fds->control, fds->scratch, fds->terminal, e) < 0 ||
-	    receive_rights(p, fds, &userns, e) < 0)
+	if (receive_rights(p, fds, &userns, e) < 0)
 		return -1;
 	return drop_privileges(p, fds, userns, ret_listener, e);
 }

@@ -25,9 +25,10 @@ struct mounts_message {
 };
 
 struct rights_message {
-	int join_count; /* cgroup v1 `tasks` files */
-	int has_userns; /* user namespace to enter */
-	int has_net;	/* as root: network namespace, and its name server's socket (two fds) */
+	int join_count;		   /* cgroup v1 `tasks` files */
+	int has_userns;		   /* user namespace to enter */
+	int has_net;		   /* as root: network namespace */
+	int has_dns;		   /* and its name server's socket */
 	layer_set cgroup_layers;   /* what the cgroup limits */
 	struct namespace_ids host; /* the sandbox's must differ */
 };
@@ -38,7 +39,14 @@ struct rights_message {
 		.terminal = -1, .scratch = -1, .dns = -1                                           \
 	}
 
-#define KEEPER_MAX_FDS 16
+/* pid 1 to the keeper, with the scratch. Then fds of the members that are set, in this order. */
+struct back_message {
+	bool terminal;	    /* the master */
+	bool anchor;	    /* rootless: see struct net_made */
+	uint32_t listeners; /* how many */
+};
+
+#define KEEPER_MAX_FDS (3 + NET_LISTENERS_MAX)
 
 /* Runs as pid 1 of the new namespaces (or as the subreaper of level process); never returns. */
 void inside_main(struct plan *p, struct inside_fds *fds) __attribute__((noreturn));

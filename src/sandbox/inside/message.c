@@ -39,23 +39,41 @@ int message_receive(int control, void *ret, size_t size, int fds[KEEPER_MAX_FDS]
 	return 0;
 }
 
-int message_send_back(int control, int scratch, int terminal, struct err *e)
+int message_send_back(int control, const struct inside_fds *fds, const struct net_made *net,
+		      struct err *e)
 {
-	int fds[] = {scratch, terminal};
+	struct back_message m = {.terminal = fds->terminal >= 0,
+				 .anchor = net && net->anchor >= 0,
+				 .listeners = net ? net->listeners.count : 0};
+	int all[KEEPER_MAX_FDS] = {fds->scratch};
+	size_t count = 1;
 
-	if (fd_message_send(control, "s", 1, fds, terminal >= 0 ? 2 : 1, 0) < 0)
+	if (m.terminal)
+		all[count++] = fds->terminal;
+	if (m.anchor)
+		all[count++] = net->anchor;
+	for (uint32_t i = 0; i < m.listeners; i++)
+		all[count++] = net->listeners.fds[i];
+	if (fd_message_send(control, &m, sizeof(m), all, count, 0) < 0)
 		return err_sys(e, "cannot send to the keeper");
 	return 0;
 }
 
-int message_receive_back(int control, int *ret_scratch, int *ret_terminal)
+int message_receive_back(int control, int *ret_scratch, int *ret_terminal, struct net_made *ret_net)
 {
-	int fds[KEEPER_MAX_FDS];
-	char data;
+	int fds[KEEPER_MAX_FDS], at = 1;
+	struct back_message m;
 
-	if (receive_whole(control, &data, 1, fds) < 0)
+	if (receive_whole(control, &m, sizeof(m), fds) < 0)
 		return -1;
 	*ret_scratch = fds[0];
-	*ret_terminal = fds[1];
+	*ret_terminal = m.terminal ? fds[at++] : -1;
+	if (!m.anchor)
+		return 0;
+	ret_net->anchor = fds[at++];
+	for (uint32_t i = 0; i < m.listeners && i < NET_LISTENERS_MAX; i++)
+		ret_net->listeners.fds[i] = fds[at++];
+	ret_net->listeners.count =
+		m.listeners < NET_LISTENERS_MAX ? m.listeners : NET_LISTENERS_MAX;
 	return 0;
 }

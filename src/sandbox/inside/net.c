@@ -10,6 +10,7 @@
 
 #include <arpa/inet.h>
 #include <assert.h>
+#include <linux/nsfs.h>
 #include <linux/sockios.h>
 #include <net/if.h>
 #include <netinet/in.h>
@@ -39,6 +40,81 @@ int net_create(int *ret_ns, int *ret_dns, struct err *e)
 	*ret_dns = bind(fd, (void *)&address, sizeof(address)) == 0 ? take_fd(&fd) : -1;
 	return 0;
 }
+
+int net_make(const struct net_setup *setup, struct net_made *ret, struct err *e)
+{
+	struct net_made m = NET_MADE_NONE;
+
+	*ret = m;
+	if (!setup)
+		return net_create(&ret->ns, &ret->dns, e);
+	if (unshare(CLONE_NEWNET) < 0)
+		return err_sys(e, "cannot create a network namespace");
+	m.anchor = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+	m.ns = m.anchor < 0 ? -1 : ioctl(m.anchor, SIOCGSKNS);
+	if (m.ns < 0)
+		err_sys(e, "cannot open the network namespace");
+	else if (net_redirect(setup, &m.listeners, e) == 0) {
+		*ret = m;
+		return 0;
+	}
+	net_made_close(&m);
+	return -1;
+}
+
+void net_made_close(struct net_made *m)
+{
+	net_listeners_close(&m->listeners);
+	close_fd(&m->ns);
+	close_fd(&m->dns);
+	close_fd(&m->anchor);
+}
+
+/* ---- a visit ---- */
+
+#define STACK_SIZE (48u << 10)
+
+struct visit {
+	int anchor;
+	void (*run)(void *);
+	void *arg;
+	bool entered;
+	int errnum;
+};
+
+/* As root the namespace may belong to our own user namespace, which cannot be entered again. */
+static int visit_main(void *arg)
+{
+	struct visit *v = arg;
+	auto_close int ns = ioctl(v->anchor, SIOCGSKNS);
+	auto_close int user = ns < 0 ? -1 : ioctl(ns, NS_GET_USERNS);
+
+	if (user >= 0)
+		(void)!setns(user, CLONE_NEWUSER);
+	v->entered = ns >= 0 && setns(ns, CLONE_NEWNET) == 0;
+	v->errnum = errno;
+	if (v->entered)
+		v->run(v->arg);
+	return 0;
+}
+
+int net_visit(int anchor, void (*run)(void *arg), void *arg, struct err *e)
+{
+	static char stack[STACK_SIZE] __attribute__((aligned(16)));
+	struct visit v = {.anchor = anchor, .run = run, .arg = arg};
+	pid_t pid;
+
+	/* Without an exit signal no other wait of this process sees the child. */
+	pid = clone(visit_main, stack + STACK_SIZE, CLONE_VM | CLONE_VFORK | CLONE_FILES, &v);
+	if (pid < 0)
+		return err_sys(e, "cannot create a process");
+	while (waitpid(pid, NULL, __WCLONE) < 0 && errno == EINTR)
+		continue;
+	errno = v.errnum;
+	return v.entered ? 0 : err_sys(e, "cannot enter the network namespace");
+}
+
+/* ---- counters ---- */
 
 /*
  * Other counters (netstat) change only with packets, which dev counts. A flow label needs no
@@ -113,20 +189,19 @@ uint64_t net_fingerprint(const struct net_counters *c)
 
 /* Not the next number: the command is to be pid 2. */
 #define HELPER_PID 300
-#define STACK_SIZE (16u << 10)
 
 static int help_main(void *arg)
 {
 	struct net_help *h = arg;
 
-	return net_create(&h->ns, &h->dns, &h->err);
+	return net_make(h->setup, &h->made, &h->err);
 }
 
 /*
  * Shares memory, so that no page is copied, neither by the clone nor when pid 1 writes; see
  * make_netns().
  */
-pid_t net_help(struct net_help *h, bool elsewhere)
+pid_t net_help(struct net_help *h, const struct net_setup *setup, bool elsewhere)
 {
 	static char stack[STACK_SIZE] __attribute__((aligned(16)));
 	pid_t id = HELPER_PID, pid;
@@ -137,7 +212,7 @@ pid_t net_help(struct net_help *h, bool elsewhere)
 				  .set_tid = (uint64_t)(uintptr_t)&id,
 				  .set_tid_size = 1};
 
-	*h = (struct net_help){.ns = -1, .dns = -1};
+	*h = (struct net_help){.setup = setup, .made = NET_MADE_NONE};
 	pid = sys_clone3_run(&args, help_main, h);
 	if (pid < 0 && errno == ENOSYS) {
 		args.flags &= ~(uint64_t)CLONE_VM;
@@ -151,22 +226,25 @@ pid_t net_help(struct net_help *h, bool elsewhere)
 	return pid;
 }
 
-int net_join(const struct net_help *h, pid_t helper, int *ret_dns, struct err *e)
+int net_join(struct net_help *h, pid_t helper, struct err *e)
 {
-	if (helper < 0)
-		return net_create(NULL, ret_dns, e);
+	if (helper < 0) {
+		if (net_make(h->setup, &h->made, e) < 0)
+			return -1;
+		close_fd(&h->made.ns);
+		return 0;
+	}
 	while (waitpid(helper, NULL, __WALL) < 0 && errno == EINTR)
 		;
-	if (h->ns < 0) {
+	if (h->made.ns < 0) {
 		*e = h->err;
 		return e->kind != ERR_NONE
 			       ? -1
 			       : err_set(e, ERR_SYSTEM, "the network's maker was killed");
 	}
-	if (setns(h->ns, CLONE_NEWNET) < 0)
+	if (setns(h->made.ns, CLONE_NEWNET) < 0)
 		return err_sys(e, "cannot enter the network namespace");
-	close(h->ns);
-	*ret_dns = h->dns;
+	close_fd(&h->made.ns);
 	return 0;
 }
 
@@ -182,7 +260,7 @@ static int make_netns(void *arg)
 
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != n->caller)
 		_exit(1);
-	(void)!net_create(&n->ns, &n->dns, &n->err);
+	(void)!net_make(n->setup, &n->made, &n->err);
 	(void)!eventfd_write(n->ready, 1);
 	for (;;)
 		pause();
@@ -191,13 +269,14 @@ static int make_netns(void *arg)
 
 #define DEADLINE_MS 10000
 
-int net_start(struct netns_maker *n, uid_t owner, struct err *e)
+int net_start(struct netns_maker *n, const struct net_setup *setup, uid_t owner, struct err *e)
 {
 	/* There is one at a time. */
 	static char stack[STACK_SIZE] __attribute__((aligned(16)));
 	const int flags = CLONE_VM | CLONE_FILES;
 
-	*n = (struct netns_maker){.caller = getpid(), .ns = -1, .dns = -1, .in_userns = true};
+	*n = (struct netns_maker){
+		.caller = getpid(), .setup = setup, .made = NET_MADE_NONE, .in_userns = true};
 	n->ready = eventfd(0, EFD_CLOEXEC);
 	if (n->ready < 0)
 		return err_sys(e, "cannot create an eventfd");
@@ -219,7 +298,7 @@ int net_finish(struct netns_maker *n, struct err *e)
 	/* If the process was killed, only the timeout tells. */
 	if (poll(&ready, 1, DEADLINE_MS) != 1)
 		return err_set(e, ERR_SYSTEM, "the network namespace does not get ready");
-	if (n->ns < 0) {
+	if (n->made.ns < 0) {
 		*e = n->err;
 		return -1;
 	}

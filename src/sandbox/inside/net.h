@@ -1,15 +1,39 @@
 /*
- * Network inside: loopback, and a name server on it that refuses every name and records the query.
+ * Network inside: loopback, and a name server on it that refuses every name and records the query; or
+ * redirected to listeners, which egress serves.
  */
 #pragma once
 
 #include "base/base.h"
+#include "net/redirect.h"
 
 /*
  * Moves this process into a new network namespace, with loopback up. *ret_ns: the namespace; ret_ns may be
  * NULL. *ret_dns is -1 if port 53 cannot be had.
  */
 int net_create(int *ret_ns, int *ret_dns, struct err *e);
+
+struct net_made {
+	int ns;
+	int dns;    /* socket of the name server; redirected: -1 */
+	int anchor; /* redirected: a socket of the namespace, for net_visit */
+	struct net_listeners listeners;
+};
+
+#define NET_MADE_NONE                                                                              \
+	{                                                                                          \
+		.ns = -1, .dns = -1, .anchor = -1                                                  \
+	}
+
+/* Redirected by setup; NULL: the same as net_create. */
+int net_make(const struct net_setup *setup, struct net_made *ret, struct err *e);
+void net_made_close(struct net_made *m);
+/*
+ * Calls run(arg) in the network namespace of this socket and in the user namespace that owns it, in a child that
+ * shares memory and files: straight-line system calls only. -1: the child could not enter.
+ */
+int net_visit(int anchor, void (*run)(void *arg), void *arg, struct err *e);
+
 /*
  * Counters of a network namespace: packets, errors, sockets, flow labels. The files are opened once
  * for each namespace, since opening them takes longer than reading them.
@@ -35,15 +59,15 @@ uint64_t net_fingerprint(const struct net_counters *c);
  * lies in shared memory. -1: there is no child, and net_join makes the namespace.
  */
 struct net_help {
-	int ns;
-	int dns;
+	const struct net_setup *setup;
+	struct net_made made;
 	struct err err;
 };
 
 /* elsewhere: on another processor. */
-pid_t net_help(struct net_help *h, bool elsewhere);
-/* Waits for the child and enters its network namespace. */
-int net_join(const struct net_help *h, pid_t helper, int *ret_dns, struct err *e);
+pid_t net_help(struct net_help *h, const struct net_setup *setup, bool elsewhere);
+/* Waits for the child and enters its network namespace. The caller then owns the fds of h->made, without ns. */
+int net_join(struct net_help *h, pid_t helper, struct err *e);
 
 /*
  * As root the keeper starts a process for it. The fds appear in the caller's table. The process is
@@ -55,18 +79,18 @@ struct netns_maker {
 	pid_t pid; /* 0: not started */
 	bool in_userns;
 	int ready; /* eventfd */
-	int ns;
-	int dns;
+	const struct net_setup *setup;
+	struct net_made made;
 	struct err err;
 };
 
 #define NET_NETNS_MAKER_NONE                                                                       \
 	{                                                                                          \
-		.ready = -1, .ns = -1, .dns = -1                                                   \
+		.ready = -1, .made = NET_MADE_NONE                                                 \
 	}
 
-/* owner: of the user namespace, see userns_clone. */
-int net_start(struct netns_maker *n, uid_t owner, struct err *e);
-/* Waits until the namespace is made; the caller then owns ns and dns. */
+/* owner: of the user namespace, see userns_clone. setup must stay until net_finish. */
+int net_start(struct netns_maker *n, const struct net_setup *setup, uid_t owner, struct err *e);
+/* Waits until the namespace is made; the caller then owns the fds of n->made. */
 int net_finish(struct netns_maker *n, struct err *e);
 void net_release(struct netns_maker *n);

@@ -52,6 +52,7 @@ struct status_page {
 	int64_t started_ns;	  /* CLOCK_MONOTONIC just before the command's process was made */
 	int64_t ended_ns;
 	int processor; /* where pid 1 runs, plus one; 0: not known yet */
+	int redirect;  /* enum net_redirect: proven by net_redirect */
 	layer_set proven;
 	int landlock_abi;
 	bool canary_opens; /* without Landlock, see verify.h */

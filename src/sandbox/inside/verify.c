@@ -139,13 +139,16 @@ static int try_canary(int scratch)
 }
 
 /*
- * A new network namespace has nothing but loopback. At level process the filter refuses sockets; to
+ * A new network namespace has nothing but loopback; if it is redirected, net_redirect has tried that. At level process the filter refuses sockets; to
  * try one here would deadlock: the call waits for our init, which waits for our exec.
  */
 static bool network_is_closed(const struct plan *p, layer_set proven)
 {
 	bool process = p->spec->level == LEVEL_PROCESS;
 
+	if (p->net && p->page->redirect != NET_REDIRECT_TPROXY &&
+	    p->page->redirect != NET_REDIRECT_PORTS)
+		return false;
 	return (process ? proven : p->page->proven) &
 	       LAYER_BIT(process ? LAYER_SECCOMP : LAYER_NET_NS);
 }

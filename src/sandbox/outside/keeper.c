@@ -321,8 +321,7 @@ static void serve_terminal(struct keeper *k, const struct pollfd *polls)
 	struct terminal_relay *t = &k->terminal;
 	int master = -1;
 
-	if (polls[ON_BACK].revents && message_receive_back(k->control, &k->scratch, &master) == 0 &&
-	    master >= 0)
+	if (polls[ON_BACK].revents && keeper_take_back(k, &master) == 0 && master >= 0)
 		terminal_start(t, master);
 	if (polls[ON_INPUT].revents)
 		terminal_read_input(t);
@@ -494,11 +493,21 @@ int keeper_init(struct keeper *k, struct err *e)
 	return 0;
 }
 
+int keeper_take_back(struct keeper *k, int *ret_terminal)
+{
+	if (message_receive_back(k->control, &k->scratch, ret_terminal, &k->net.made) < 0)
+		return -1;
+	if (k->plan.rootless)
+		k->net.made.listeners.how = k->plan.page->redirect;
+	return 0;
+}
+
 void keeper_done(struct keeper *k)
 {
 	struct status_page *page = k->plan.page;
 
 	launch_release(k);
+	net_made_close(&k->net.made);
 	/*
 	 * The kernel tears these down in the background; the earlier it starts, the more happens
 	 * meanwhile.

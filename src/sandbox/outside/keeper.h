@@ -66,6 +66,8 @@ struct keeper {
 
 /* Maps the status page, which k->plan gets. */
 int keeper_init(struct keeper *k, struct err *e);
+/* Receives the scratch, the listeners and the terminal (or -1), if pid 1 has sent them. */
+int keeper_take_back(struct keeper *k, int *ret_terminal);
 /* Releases all that k holds; pid 1 is dead, or lives on without k. */
 void keeper_done(struct keeper *k);
 

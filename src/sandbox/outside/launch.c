@@ -92,7 +92,7 @@ int launch_start(struct keeper *k, struct inside_fds *fds, struct err *e)
 	 * Not earlier, so that it does not delay the clone. As an ordinary user only pid 1 can make
 	 * the network namespace.
 	 */
-	return k->plan.rootless ? 0 : net_start(&k->net, k->plan.id_base, e);
+	return k->plan.rootless ? 0 : net_start(&k->net, k->plan.net, k->plan.id_base, e);
 }
 
 /* ---- while pid 1 builds ---- */
@@ -163,17 +163,21 @@ static int take_network(struct keeper *k, struct rights_message *m, int *fds, in
 {
 	if (net_finish(&k->net, e) < 0)
 		return -1;
-	if (k->net.ns < 0)
+	if (k->net.made.ns < 0)
 		return 0;
-	fds[(*count)++] = k->net.ns;
+	fds[(*count)++] = take_fd(&k->net.made.ns);
+	m->has_net = 1;
+	k->plan.page->redirect = k->net.made.listeners.how;
+	if (k->plan.net)
+		return 0;
 	/*
 	 * Port 53 of a new network namespace is free; a failure means that something is badly
 	 * wrong.
 	 */
-	if (k->net.dns < 0)
+	if (k->net.made.dns < 0)
 		return err_set(e, ERR_SYSTEM, "cannot serve names in the new network namespace");
-	fds[(*count)++] = k->net.dns;
-	m->has_net = 1;
+	fds[(*count)++] = take_fd(&k->net.made.dns);
+	m->has_dns = 1;
 	return 0;
 }
 

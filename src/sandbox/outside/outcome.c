@@ -325,7 +325,7 @@ int outcome_collect(struct keeper *k, struct result *r, struct err *e)
 	*r = (struct result){0};
 	memcpy(r->id, p->id, sizeof(r->id));
 	if (k->scratch < 0)
-		message_receive_back(k->control, &k->scratch, &terminal);
+		keeper_take_back(k, &terminal);
 	close_fd(&terminal);
 	judge_ending(k, r);
 	/* After a plain success no output shows them, and reading them takes a while. */

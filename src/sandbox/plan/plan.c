@@ -395,6 +395,7 @@ int plan_make_boot(struct plan *p, const struct boot_request *r, struct err *e)
 
 	plan_init(p, r->spec);
 	p->template = r->template;
+	p->net = r->net;
 	if (r->id_base)
 		p->id_base = r->id_base;
 	snprintf(p->id, sizeof(p->id), "%s", r->id);

@@ -84,6 +84,7 @@ struct plan {
 	const struct guest_start *guest; /* NULL: one command */
 	const struct template *template; /* NULL: there is none for this root */
 	struct status_page *page;
+	const struct net_setup *net; /* NULL: no network */
 	char id[24];
 	char process_dir[32]; /* level process: see process_dir_make */
 	bool rootless;
