@@ -1,0 +1,227 @@
+/* Decides on single HTTP requests: host, method and path, and words the refusals. */
+#include "egress/http_check.h"
+
+#include <ctype.h>
+#include <stdarg.h>
+#include <strings.h>
+
+unsigned http_method(const char *text)
+{
+	static const struct {
+		const char *name;
+		unsigned bit;
+	} rows[] = {{"GET", NET_GET},	      {"HEAD", NET_HEAD},   {"POST", NET_POST},
+		    {"PUT", NET_PUT},	      {"PATCH", NET_PATCH}, {"DELETE", NET_DELETE},
+		    {"OPTIONS", NET_OPTIONS}, {"TRACE", NET_TRACE}, {"CONNECT", NET_CONNECT}};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
+		if (str_equal(text, rows[i].name))
+			return rows[i].bit;
+	return NET_OTHER_METHOD;
+}
+
+int http_refuse(struct http_refusal *r, int status, const char *fmt, ...)
+{
+	va_list args;
+
+	*r = (struct http_refusal){.status = status};
+	va_start(args, fmt);
+	vsnprintf(r->why, sizeof(r->why), fmt, args);
+	va_end(args);
+	return -1;
+}
+
+/* ---- the host ---- */
+
+int http_authority(const char *text, size_t len, uint16_t *port, char ret_name[NET_NAME],
+		   struct network *ret_address, struct err *e)
+{
+	const char *close = len && *text == '[' ? memchr(text, ']', len) : NULL;
+	const char *colon = close ? close + 1 : memchr(text, ':', len);
+	size_t host = len;
+	unsigned n = 0;
+
+	if (colon && colon < text + len) {
+		host = (size_t)(colon - text);
+		if (*colon != ':' || len - host < 2 || len - host > 6)
+			return err_set(e, ERR_INVALID, "a malformed port");
+		for (const char *c = colon + 1; c < text + len; c++) {
+			if (!isdigit((unsigned char)*c))
+				return err_set(e, ERR_INVALID, "a malformed port");
+			n = n * 10 + (unsigned)(*c - '0');
+		}
+		if (n == 0 || n > 65535)
+			return err_set(e, ERR_INVALID, "a malformed port");
+		*port = (uint16_t)n;
+	}
+	return net_host(text, host, ret_name, ret_address, e);
+}
+
+/* host is set if the address was asked for by a name, which the rules must allow as well. */
+static int check_authority(const struct http_place *p, const char *authority, char host[NET_NAME],
+			   struct http_refusal *ret)
+{
+	uint16_t port = p->is_tls ? 443 : 80;
+	struct network address = {0};
+	char shown[128], name[NET_NAME] = "";
+	struct err e = {0};
+	bool same = false;
+	int kind = http_authority(authority, strlen(authority), &port, name, &address, &e);
+
+	host[0] = '\0';
+	str_sanitise(shown, sizeof(shown), authority, strlen(authority));
+	if (kind < 0)
+		return http_refuse(ret, 400, "host \"%s\": %.100s", shown, e.msg);
+	if (port == p->port && p->name)
+		same = kind == NET_IS_NAME && str_equal(name, p->name);
+	else if (port == p->port && kind == NET_IS_ADDRESS)
+		same = !memcmp(address.address, p->address, sizeof(p->address));
+	else if (port == p->port && kind == NET_IS_NAME) {
+		memcpy(host, name, NET_NAME);
+		same = true;
+	}
+	if (same)
+		return 0;
+	return http_refuse(ret, 403, "the request is for \"%s\", but its connection is to %s:%u",
+			   shown, p->name ? p->name : "another address", p->port);
+}
+
+int http_check_authority(const struct http_place *p, const char *authority,
+			 struct http_refusal *ret)
+{
+	char host[NET_NAME];
+
+	return check_authority(p, authority, host, ret);
+}
+
+/* ---- the path ---- */
+
+/* Without "." and ".." segments, doubled slashes and parameters behind a semicolon in dot segments. */
+static void drop_dot_segments(char *path)
+{
+	char *from = path, *to = path;
+
+	while (*from) {
+		size_t len, bare;
+
+		from += strspn(from, "/");
+		len = strcspn(from, "/");
+		bare = strcspn(from, "/;");
+		if (bare == 2 && from[0] == '.' && from[1] == '.') {
+			while (to > path && *--to != '/')
+				;
+		} else if (len && !(bare == 1 && from[0] == '.')) {
+			*to++ = '/';
+			memmove(to, from, len);
+			to += len;
+		}
+		from += len;
+		if (*from == '/' && !from[strspn(from, "/")]) {
+			*to++ = '/'; /* a directory */
+			break;
+		}
+	}
+	if (to == path)
+		*to++ = '/';
+	*to = '\0';
+}
+
+static bool decode_path(const char *from, char to[HTTP_PATH_MAX])
+{
+	if (!http1_unescape(from, strlen(from), false, to))
+		return false;
+	for (char *c = to; *c; c++) {
+		if ((unsigned char)*c < ' ' || *c == 0x7f)
+			return false;
+		if (*c == '\\')
+			*c = '/';
+	}
+	drop_dot_segments(to);
+	return true;
+}
+
+size_t http_path_forms(const char *target, char ret[HTTP_PATH_FORMS][HTTP_PATH_MAX])
+{
+	size_t len = strcspn(target, "?"), count = 1;
+
+	if (len >= HTTP_PATH_MAX || strchr(target, '#') ||
+	    (*target != '/' && !str_equal(target, "*")))
+		return 0;
+	memcpy(ret[0], target, len);
+	ret[0][len] = '\0';
+	if (*target == '*')
+		return 1;
+	if (!decode_path(ret[0], ret[1]))
+		return 0;
+	count += !str_equal(ret[0], ret[1]);
+	/* What cannot be decoded again, no server decodes again. */
+	if (count == 2 && strchr(ret[1], '%') && decode_path(ret[1], ret[2]) &&
+	    !str_equal(ret[1], ret[2]))
+		count++;
+	return count;
+}
+
+/* ---- the decision ---- */
+
+static int decide(const struct http_place *p, const char *host, const char *method,
+		  const char *target, struct http_refusal *ret)
+{
+	static char forms[HTTP_PATH_FORMS][HTTP_PATH_MAX]; /* one thread; too large for the stack */
+	size_t count = http_path_forms(target, forms);
+	struct net_answer a = {0};
+
+	if (str_equal(method, "CONNECT"))
+		return http_refuse(ret, 403, "CONNECT is served by the sandbox's proxy only");
+	if (!count)
+		return http_refuse(ret, 400, "a malformed request target");
+	for (size_t i = 0; i < count; i++) {
+		p->decide(p->context, *host ? host : NULL, http_method(method), forms[i], &a);
+		if (!a.allowed) {
+			http_refuse(ret, 403, "%s", a.why[0] ? a.why : "no rule allows it");
+			snprintf(ret->remedy, sizeof(ret->remedy), "%s", a.remedy);
+			return -1;
+		}
+	}
+	return 0;
+}
+
+int http_check(const struct http_place *p, const char *method, const char *authority,
+	       const char *target, struct http_refusal *ret)
+{
+	char host[NET_NAME], path[256];
+	int rc;
+
+	rc = check_authority(p, authority, host, ret);
+	if (rc == 0)
+		rc = decide(p, host, method, target, ret);
+	str_sanitise(path, sizeof(path), target, strcspn(target, "?"));
+	if (p->told)
+		p->told(p->context, method, path, rc < 0 ? ret : NULL);
+	return rc;
+}
+
+/* ---- refusals ---- */
+
+size_t http_refusal_text(const struct http_refusal *r, char *text, size_t room)
+{
+	int n = snprintf(text, room, "%s by the sandbox's network: %s\n%s%s%s",
+			 r->status == 502 ? "Not answered" : "Refused", r->why,
+			 r->remedy[0] ? "If this is needed, ask for: " : "", r->remedy,
+			 r->remedy[0] ? "\n" : "");
+
+	return n < 0 ? 0 : (size_t)n < room ? (size_t)n : room - 1;
+}
+
+void http_refusal_write(struct buf *out, const struct http_refusal *r, bool no_body)
+{
+	char text[1024], head[256];
+	size_t len = http_refusal_text(r, text, sizeof(text));
+	int n = snprintf(head, sizeof(head),
+			 "HTTP/1.1 %d %s\r\nContent-Type: text/plain; charset=utf-8\r\n"
+			 "Content-Length: %zu\r\nConnection: close\r\n\r\n",
+			 r->status, http1_reason(r->status), len);
+
+	buf_add(out, head, (size_t)n);
+	if (!no_body)
+		buf_add(out, text, len);
+}

@@ -1,0 +1,80 @@
+/*
+ * Is a request that a program inside sends allowed on this connection? Asked for every request, of HTTP/1.1
+ * and HTTP/2, since one connection can carry requests for several hosts. The host must be the one that the
+ * connection leads to; method and path go to the rules.
+ */
+#pragma once
+
+#include "base/base.h"
+#include "net/rules.h"
+#include "wire/http1.h"
+
+#define HTTP_PATH_MAX (16u << 10)
+
+struct secrets;
+
+struct http_refusal {
+	int status;
+	char why[256];
+	char remedy[320];
+};
+
+/* Where a connection leads to, and the functions that know the sandbox's rules. */
+struct http_place {
+	const char *name; /* canonical; NULL: an address was dialled */
+	unsigned char address[16];
+	uint16_t port;
+	bool is_tls;  /* both sides speak TLS, and the server's certificate was verified */
+	bool is_once; /* a proxy's client: its next request may be for another host */
+	void *context;
+	/*
+	 * Decides on one request; also counts it against the budget of requests. host is NULL for the
+	 * connection's own, else another name that an address was asked for by.
+	 */
+	void (*decide)(void *context, const char *host, unsigned method, const char *path,
+		       struct net_answer *ret);
+	/* A request was allowed (r is NULL), or refused. The path is without its query. */
+	void (*told)(void *context, const char *method, const char *path,
+		     const struct http_refusal *r);
+	/* A secret was used, or (is_denial) its placeholder is where no value is put in. */
+	void (*noted)(void *context, const char *what, bool is_denial);
+	/* The sandbox's secrets of now, or NULL. */
+	struct secrets *(*secrets)(void *context);
+};
+
+/* A request on its way: what HTTP/1.1 and HTTP/2 have in common. */
+struct http_request {
+	const char *method, *target;
+	struct http1_field *fields;
+	size_t count;
+};
+
+unsigned http_method(const char *text);
+
+/*
+ * authority is that of Host, or :authority. target is in origin-form, or "*". 0, or -1 with the refusal, which
+ * was told.
+ */
+int http_check(const struct http_place *p, const char *method, const char *authority,
+	       const char *target, struct http_refusal *ret);
+/* 0, or -1: the authority is not that of the connection. */
+int http_check_authority(const struct http_place *p, const char *authority,
+			 struct http_refusal *ret);
+
+/* "host", "host:80", "[::1]:80"; port is what it is if the text has none. */
+int http_authority(const char *text, size_t len, uint16_t *port, char ret_name[NET_NAME],
+		   struct network *ret_address, struct err *e);
+
+/*
+ * The ways in which a server may read a path: as it is, decoded once, and decoded twice, each without dot
+ * segments and doubled slashes where decoded. All of them must be allowed. Returns how many differ; 0: malformed.
+ */
+#define HTTP_PATH_FORMS 3
+size_t http_path_forms(const char *target, char ret[HTTP_PATH_FORMS][HTTP_PATH_MAX]);
+
+/* A whole answer in HTTP/1.1 that ends the connection. */
+void http_refusal_write(struct buf *out, const struct http_refusal *r, bool no_body);
+/* The text of its body. */
+size_t http_refusal_text(const struct http_refusal *r, char *text, size_t room);
+int http_refuse(struct http_refusal *r, int status, const char *fmt, ...)
+	__attribute__((format(printf, 3, 4)));
