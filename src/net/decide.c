@@ -69,12 +69,14 @@ static size_t find_network(const struct net_index *x, const unsigned char addres
 	return at;
 }
 
+/* ret may be the address itself. */
 static void mask_address(const unsigned char address[16], unsigned bits, unsigned char ret[16])
 {
-	memset(ret, 0, 16);
-	memcpy(ret, address, bits / 8);
-	if (bits % 8)
-		ret[bits / 8] = (unsigned char)(address[bits / 8] & (0xff00 >> bits % 8));
+	for (unsigned i = 0; i < 16; i++) {
+		unsigned left = bits > 8 * i ? bits - 8 * i : 0;
+
+		ret[i] = (unsigned char)(address[i] & (left >= 8 ? 0xff : 0xff00 >> left));
+	}
 }
 
 static uint32_t *chain_of(struct net_index *x, struct net_rule *r)
@@ -367,45 +369,61 @@ static void format_target(const struct decision *d, bool by_address, char *ret, 
 /* Method and path, if the path can be typed into a shell as it is. */
 static void add_request(const struct decision *d, char *ret, size_t size)
 {
-	static const char *const names[] = {"GET",    "HEAD",	 "POST",  "PUT",    "PATCH",
-					    "DELETE", "OPTIONS", "TRACE", "CONNECT"};
+	const char *method = net_method_name(d->q->method);
 
-	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		if (d->q->method == 1u << i)
-			str_append(ret, size, " ", "%s", names[i]);
-	if (d->q->method && d->path_is_clean && strlen(d->path) < 128 &&
-	    str_only(d->path, STR_ALNUM "/._~-", 1, 127))
+	if (!method[0])
+		return;
+	str_append(ret, size, " ", "%s", method);
+	if (d->path_is_clean && str_only(d->path, STR_ALNUM "/._~-", 1, 127))
 		str_append(ret, size, " ", "%s", d->path);
 }
 
+/* As in "no rule of the operator allows it"; "" for the request, whose author reads it. */
 static const char *const owners[] = {[NET_BY_OPERATOR] = "the operator",
 				     [NET_BY_TOKEN] = "the token",
 				     [NET_BY_TRUST] = "the trust level",
 				     [NET_BY_REQUEST] = ""};
 
+static void explain_address(const struct decision *d, struct net_answer *ret)
+{
+	const char *name = d->q->name;
+	char digits[NET_ADDRESS_TEXT], kind[64];
+
+	net_address_text(d->q->address, false, digits);
+	if (d->q->own && d->kind != NET_LOOPBACK_ADDRESS)
+		snprintf(kind, sizeof(kind), "an address of the host itself");
+	else
+		snprintf(kind, sizeof(kind), "a %s address", net_address_kind_name(d->kind));
+	if (name)
+		snprintf(ret->why, sizeof(ret->why), "%.200s leads to %s, %s that no rule names",
+			 name, digits, kind);
+	else
+		snprintf(ret->why, sizeof(ret->why), "%s is %s, which no rule names", digits, kind);
+}
+
 static void explain_why(const struct decision *d, size_t stage, enum refusal refusal,
 			struct net_answer *ret)
 {
 	static const char *const modes[] = {"none", "allow", "public", "isolated"};
-	const char *owner = owners[d->x->p->sources[stage]];
-	char target[NET_NAME + 24], digits[NET_ADDRESS_TEXT], *why = ret->why;
-	size_t size = sizeof(ret->why);
+	const char *owner = owners[d->x->p->sources[stage]], *of = owner[0] ? " of " : "";
+	char target[NET_NAME + 24], method[24] = "";
 
+	if (refusal == NO_ADDRESS_RULE && d->q->address && d->special) {
+		explain_address(d, ret);
+		return;
+	}
 	format_target(d, false, target, sizeof(target));
+	if (net_method_name(d->q->method)[0])
+		snprintf(method, sizeof(method), "%s to ", net_method_name(d->q->method));
 	if (refusal == BY_RULE)
-		snprintf(why, size, "a rule denies it: %.200s", ret->rule);
+		snprintf(ret->why, sizeof(ret->why), "a rule%s%s denies it: %.200s", of, owner,
+			 ret->rule);
 	else if (refusal == BY_MODE)
-		snprintf(why, size, "network %s", modes[d->x->p->modes[stage]]);
-	else if (refusal == NO_ADDRESS_RULE && d->q->address && d->special) {
-		net_address_text(d->q->address, false, digits);
-		snprintf(why, size, "%s%s%s is %s %s address, which no rule names",
-			 d->q->name ? d->q->name : "", d->q->name ? " leads to " : "", digits,
-			 d->q->own ? "the host's own" : "a",
-			 d->q->own ? "" : net_address_kind_name(d->kind));
-	} else
-		snprintf(why, size, "no rule allows %s", target);
-	if (owner[0])
-		str_append(why, size, ", ", "as %s has it", owner);
+		snprintf(ret->why, sizeof(ret->why), "network %s%s%s", modes[d->x->p->modes[stage]],
+			 owner[0] ? ", set by " : "", owner);
+	else
+		snprintf(ret->why, sizeof(ret->why), "no rule%s%s allows %s%s", of, owner, method,
+			 target);
 }
 
 static void explain(const struct decision *d, size_t stage, enum refusal refusal,
@@ -417,8 +435,10 @@ static void explain(const struct decision *d, size_t stage, enum refusal refusal
 
 	explain_why(d, stage, refusal, ret);
 	if (refusal == BY_RULE) {
-		snprintf(ret->remedy, sizeof(ret->remedy), "%s%sremove --deny '%.200s'", owner,
-			 owner[0] ? " must " : "", ret->rule);
+		snprintf(ret->remedy, sizeof(ret->remedy),
+			 owner[0] ? "%s must remove the rule that denies %.200s"
+				  : "%sremove --deny '%.200s'",
+			 owner, ret->rule);
 		return;
 	}
 	format_target(d, refusal == NO_ADDRESS_RULE, ret->wanted, sizeof(ret->wanted));

@@ -23,6 +23,14 @@ unsigned net_method_find(const char *name, size_t len)
 	return NET_OTHER_METHOD;
 }
 
+const char *net_method_name(unsigned method)
+{
+	for (size_t i = 0; i < ARRAY_LEN(methods); i++)
+		if (methods[i].bit == method)
+			return methods[i].name;
+	return "";
+}
+
 /* ---- paths of requests -------------------------------------------------------------------------- */
 
 static bool is_dot_segment(const char *at)
@@ -225,6 +233,8 @@ static int read_methods(const char *word, struct net_rule_text *r, struct err *e
 				       "inspect, no-sni or txt",
 				       word);
 		r->row.methods |= (uint16_t)bit;
+		if (at[len] == ',' && !at[len + 1])
+			return err_set(e, ERR_INVALID, "'%.80s' ends with a comma", word);
 		at += len + (at[len] == ',');
 	}
 	return 0;

@@ -139,6 +139,8 @@ const struct net_policy *net_index_policy(const struct net_index *x);
 void net_decide(const struct net_index *x, const struct net_question *q, struct net_answer *ret);
 /* Of a method's name; NET_OTHER_METHOD if it is not known. */
 unsigned net_method_find(const char *name, size_t len);
+/* "" if it has none. */
+const char *net_method_name(unsigned method);
 /* Networks and ports of allowing rules, which the namespace must redirect; returns the count, at most room. */
 size_t net_policy_networks(const void *bytes, struct network *ret, size_t room);
 /* At most NET_UDP_PORTS are written. */
