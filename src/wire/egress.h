@@ -9,12 +9,13 @@
 #include "wire/ids.h"
 
 #define EGRESS_TEXT 256
+#define EGRESS_FDS 64 /* of one message */
 
 enum egress_type {
 	/* to egress */
 	EGRESS_SETTINGS =
 		1,  /* fd: memfd of struct egress_settings; first of all, and after a reload */
-	EGRESS_ADD, /* egress_add; fds: the listeners. Refuses everything until EGRESS_RULES */
+	EGRESS_ADD, /* egress_add; fds: the listeners, in any order: type and port say which is which. Refuses everything until EGRESS_RULES */
 	EGRESS_RULES, /* id; fd: sealed memfd, a struct net_policy. Closes connections that it forbids */
 	EGRESS_NAMES, /* id; fd: the name file, O_APPEND: names of earlier instances first, new ones are appended */
 	EGRESS_SECRETS, /* id; fd: sealed memfd, rows of struct egress_secret. Replaces all */
@@ -35,15 +36,20 @@ enum egress_type {
 	EGRESS_PONG,	  /* nothing */
 };
 
+/*
+ * The address of egress itself inside, index 0 of the synthetic addresses: 198.18.0.0, and the sandbox's prefix
+ * with zeros. UDP and TCP port 53 of every address is the resolver; on this address every other TCP port is an
+ * HTTP and SOCKS5 proxy, by convention this one.
+ */
+#define EGRESS_PROXY_PORT 3128
+
 struct egress_settings {
-	uint32_t dns_count, host_rows;
-	char dns[8][64];      /* "1.1.1.1", "[::1]:5353"; none: as /etc/resolv.conf says */
-	char proxy[256];      /* "http://host:port", or "" */
-	char proxy_auth[256]; /* "user:password", or "" */
-	char ca_file[256];    /* trusted besides the system's, or "" */
-	uint64_t connect_ms, idle_ms;
-	uint8_t own_count; /* the host's own addresses, which are never public */
-	unsigned char own[64][16];
+	uint32_t dns_count;
+	char dns[8][64];	      /* "1.1.1.1", "[::1]:5353"; none: as /etc/resolv.conf says */
+	char proxy[256];	      /* "http://host:port", or "" */
+	char proxy_auth[256];	      /* "user:password", or "" */
+	char ca_file[256];	      /* trusted besides the system's, or "" */
+	uint64_t connect_ms, idle_ms; /* 0: 10 s, 1 h */
 };
 
 struct egress_add {
@@ -51,8 +57,7 @@ struct egress_add {
 	char owner[IPC_ID];
 	uint8_t how;	  /* enum net_redirect */
 	uint8_t asks;	  /* a refused destination is asked for, EGRESS_ASK */
-	uint8_t fd_count; /* of the listeners, in the order of struct net_listeners */
-	uint16_t udp_ports[16];
+	uint8_t fd_count; /* of the listeners */
 	unsigned char own4[4], own6[16], prefix6[8];
 	uint32_t names_max;
 };
@@ -120,7 +125,14 @@ struct egress {
 
 /* How many bytes of a struct egress a message of this type has; 0: unknown type. */
 size_t egress_size(uint32_t type);
+/* Length, count of fds, ends of strings, the id. */
+bool egress_is_well_formed(const struct egress *m, size_t len, size_t fd_count);
+bool egress_settings_are_well_formed(const struct egress_settings *s);
+bool egress_secret_is_well_formed(const struct egress_secret *s);
 /* -1 with errno. */
 int egress_send(int sock, const struct egress *m, const int *fds, size_t count);
-/* 1: done; 0: the other side is gone; -1 with errno (EAGAIN; EBADMSG: not as the struct says). */
+/*
+ * 1: done, ret_fds holds *ret_count fds of the caller; 0: the other side is gone; -1 with errno (EAGAIN;
+ * EBADMSG: not as the type says; its fds were closed).
+ */
 int egress_receive(int sock, struct egress *ret, int *ret_fds, size_t room, size_t *ret_count);

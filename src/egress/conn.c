@@ -1,0 +1,713 @@
+/*
+ * One connection of a sandbox from accept to end: both sockets, their buffers, back-pressure, half close, budgets.
+ * Protocols are elsewhere (struct handler).
+ */
+#include "egress/egress_internal.h"
+
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#define ACCEPTS_AT_ONCE 32
+#define READS_AT_ONCE 4
+#define READ_LEAST (16u << 10)
+#define BUFFERED_MAX (8u << 20) /* of one sandbox; beyond it reads are small */
+#define READ_TIGHT 4096u
+#define CONNECT_MS 10000
+#define IDLE_MS 3600000
+#define ASK_MS 60000
+#define LINGER_MS 2000
+
+static void pump(struct conn *c);
+
+/* ---- life ---- */
+
+static void reset_socket(int fd)
+{
+	struct linger now = {1, 0};
+
+	setsockopt(fd, SOL_SOCKET, SO_LINGER, &now, sizeof(now));
+	close(fd);
+}
+
+static void close_stream(struct conn *c, struct stream *s, bool reset)
+{
+	buf_done(&s->in);
+	buf_done(&s->out);
+	if (s->watch.fd < 0)
+		return;
+	loop_unwatch(c->sandbox->role->loop, &s->watch);
+	if (reset)
+		reset_socket(s->watch.fd);
+	else
+		close(s->watch.fd);
+	s->watch.fd = -1;
+}
+
+void conn_free(struct conn *c)
+{
+	struct loop *l = c->sandbox->role->loop;
+
+	if (c->handler->done)
+		c->handler->done(c);
+	loop_task_remove(l, &c->task);
+	*c->back = c->next;
+	if (c->next)
+		c->next->back = c->back;
+	c->sandbox->buffered -= c->counted;
+	budget_give(&c->sandbox->open, 1);
+	c->sandbox->meter.open--;
+	free(c->name);
+	free(c);
+}
+
+static void on_task(void *arg)
+{
+	struct conn *c = arg;
+
+	if (c->dead)
+		conn_free(c);
+	else
+		pump(c);
+}
+
+/* The struct stays until the end of the round, since callers up the stack still look at it. */
+static void end(struct conn *c, bool reset)
+{
+	struct loop *l = c->sandbox->role->loop;
+
+	if (c->dead)
+		return;
+	c->dead = true;
+	dial_stop(c);
+	loop_timer_stop(l, &c->timer);
+	loop_timer_stop(l, &c->hold);
+	close_stream(c, &c->client, reset);
+	close_stream(c, &c->server, reset);
+	if (c->opened)
+		record_conn(c, EGRESS_CLOSED, NULL);
+	loop_task_add(l, &c->task);
+}
+
+void conn_reset(struct conn *c)
+{
+	end(c, true);
+}
+
+void conn_close(struct conn *c)
+{
+	if (c->dead)
+		return;
+	c->closing = true;
+	c->client.finish = c->server.finish = true;
+	conn_hold(c, LINGER_MS, NULL);
+	conn_step_soon(c);
+}
+
+/* Ends a connection that was refused, after what is left for the client, if anything. */
+static void end_refused(struct conn *c)
+{
+	close_stream(c, &c->server, true);
+	if (c->client.out.len)
+		conn_close(c);
+	else
+		conn_reset(c);
+}
+
+void conn_deny(struct conn *c, const char *why, const char *remedy)
+{
+	char address[ADDRESS_TEXT] = "";
+	struct denial d = {.name = c->name,
+			   .address = address,
+			   .rule = c->answer.rule,
+			   .why = why,
+			   .remedy = remedy,
+			   .port = c->port,
+			   .phase = EGRESS_DENIED};
+
+	if (c->dead)
+		return;
+	if (!c->name[0] || c->upstream == UPSTREAM_OPEN)
+		address_text(c->address, address);
+	record_denial(c->sandbox, &d);
+	end_refused(c);
+}
+
+void conn_fail(struct conn *c, const char *why)
+{
+	if (c->dead)
+		return;
+	record_conn(c, EGRESS_FAILED, why);
+	end_refused(c);
+}
+
+void conn_note(struct conn *c, const char *what)
+{
+	record_conn(c, EGRESS_OPENED, what);
+}
+
+void conn_step_soon(struct conn *c)
+{
+	if (!c->dead)
+		loop_task_add(c->sandbox->role->loop, &c->task);
+}
+
+void conn_hand_over(struct conn *c, const struct handler *h)
+{
+	if (c->dead)
+		return;
+	if (c->handler->done)
+		c->handler->done(c);
+	c->state = NULL;
+	c->handler = h;
+	conn_hold(c, 0, NULL);
+	h->step(c);
+}
+
+static void on_hold(void *arg)
+{
+	struct conn *c = arg;
+
+	if (c->closing)
+		end(c, false);
+	else
+		conn_deny(c, c->hold_why, NULL);
+}
+
+void conn_hold(struct conn *c, uint64_t ms, const char *why)
+{
+	struct loop *l = c->sandbox->role->loop;
+
+	c->hold_why = why;
+	if (ms)
+		loop_timer_set(l, &c->hold, ms);
+	else
+		loop_timer_stop(l, &c->hold);
+}
+
+/* ---- bytes ---- */
+
+static struct stream *other_of(struct stream *s)
+{
+	return s == &s->conn->client ? &s->conn->server : &s->conn->client;
+}
+
+static void flush(struct conn *c, struct stream *s)
+{
+	bool gone;
+	size_t n;
+
+	if (s->watch.fd < 0 || (s == &c->server && c->upstream != UPSTREAM_OPEN && !c->tunnelled))
+		return;
+	n = buf_write(&s->out, s->watch.fd, &gone);
+	if (gone) {
+		conn_reset(c);
+		return;
+	}
+	if (s->out.len == 0 && n)
+		buf_done(&s->out);
+	if (s->finish && !s->finished && s->out.len == 0) {
+		shutdown(s->watch.fd, SHUT_WR);
+		s->finished = true;
+	}
+}
+
+/* Both directions are over, or as much as can be. */
+static bool is_over(const struct conn *c)
+{
+	if (c->client.out.len && c->client.watch.fd >= 0)
+		return false;
+	if (c->closing)
+		return c->client.ended && (!c->server.out.len || c->server.watch.fd < 0);
+	return c->client.ended && c->server.ended && c->client.finished && c->server.finished;
+}
+
+/* How many bytes may be read from this side now. */
+static size_t read_room(struct conn *c, struct stream *s)
+{
+	struct bucket *b = s == &c->client ? &c->sandbox->up : &c->sandbox->down;
+	size_t room;
+
+	if (s->watch.fd < 0 || s->ended)
+		return 0;
+	/* Bytes that nobody reads would turn the close into a reset, and lose the last answer. */
+	if (c->closing)
+		return s == &c->client ? READ_LEAST : 0;
+	if (s->in.len >= CONN_BUFFER || other_of(s)->out.len >= CONN_BUFFER)
+		return 0;
+	if (s == &c->server && c->upstream != UPSTREAM_OPEN && !c->tunnelled)
+		return 0;
+	if (b->rate && b->left <= 0) {
+		sandbox_refill_later(c->sandbox);
+		return 0;
+	}
+	room = c->sandbox->buffered > BUFFERED_MAX ? READ_TIGHT : s->at_once;
+	return b->rate && (uint64_t)b->left < room ? (size_t)b->left : room;
+}
+
+static void watch_stream(struct conn *c, struct stream *s)
+{
+	struct loop *l = c->sandbox->role->loop;
+	uint32_t events = 0;
+
+	if (s->watch.fd < 0)
+		return;
+	if (read_room(c, s))
+		events |= EPOLLIN;
+	if (s->out.len)
+		events |= EPOLLOUT;
+	/* An fd that nothing is wanted of would report its hang-up in every round. */
+	if (!events)
+		loop_unwatch(l, &s->watch);
+	else if (loop_change(l, &s->watch, events) < 0)
+		conn_reset(c);
+}
+
+/* Asks the operator's proxy for a tunnel. False: not yet there. */
+static bool tunnel_is_open(struct conn *c)
+{
+	struct err e = {0};
+	int rc;
+
+	if (!c->tunnelled)
+		return true;
+	rc = upstream_step(c, &e);
+	if (rc < 0)
+		conn_fail(c, e.msg);
+	if (rc <= 0)
+		return false;
+	c->tunnelled = false;
+	c->upstream = UPSTREAM_OPEN;
+	record_conn(c, EGRESS_OPENED, NULL);
+	return true;
+}
+
+/* Handlers change the buffers as they like, so that bytes are counted afterwards. */
+static void count_buffered(struct conn *c)
+{
+	size_t now = c->client.in.len + c->client.out.len + c->server.in.len + c->server.out.len;
+
+	c->sandbox->buffered += now - c->counted;
+	c->counted = now;
+}
+
+static void pump(struct conn *c)
+{
+	bool was_full;
+
+	do {
+		if (!c->closing && tunnel_is_open(c) && !c->dead && !c->closing)
+			c->handler->step(c);
+		was_full = c->client.out.len >= CONN_BUFFER || c->server.out.len >= CONN_BUFFER;
+		if (!c->dead)
+			flush(c, &c->client);
+		if (!c->dead)
+			flush(c, &c->server);
+		if (c->dead)
+			return;
+		/* A handler that stopped at a full buffer goes on once it was sent. */
+	} while (was_full && c->client.out.len < CONN_BUFFER && c->server.out.len < CONN_BUFFER &&
+		 !loop_turn_is_over(c->sandbox->role->loop));
+	if (is_over(c)) {
+		end(c, false);
+		return;
+	}
+	count_buffered(c);
+	watch_stream(c, &c->client);
+	if (!c->dead)
+		watch_stream(c, &c->server);
+}
+
+/* Straight to the other socket; what it does not take is kept. */
+static void relay_bytes(struct conn *c, struct stream *from, const char *bytes, size_t len)
+{
+	struct stream *to = other_of(from);
+	ssize_t n = 0;
+
+	if (to->out.len == 0 && to->watch.fd >= 0 && c->upstream == UPSTREAM_OPEN) {
+		n = send(to->watch.fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
+		if (n < 0 && errno != EAGAIN && errno != EINTR) {
+			conn_reset(c);
+			return;
+		}
+		if (n < 0)
+			n = 0;
+	}
+	if ((size_t)n < len) {
+		buf_add(&to->out, bytes + n, len - (size_t)n);
+		from->at_once = READ_LEAST;
+	} else if (len == from->at_once && from->at_once < sizeof(c->sandbox->role->scratch)) {
+		from->at_once *= 2;
+	}
+}
+
+static void count(struct conn *c, bool up, size_t len)
+{
+	struct bucket *b = up ? &c->sandbox->up : &c->sandbox->down;
+	const char *used_up = sandbox_count_bytes(c->sandbox, up, len);
+
+	if (up)
+		c->tx_bytes += len;
+	else
+		c->rx_bytes += len;
+	if (b->rate)
+		b->left -= (int64_t)len;
+	if (used_up)
+		conn_deny(c, used_up, NULL);
+}
+
+static void receive(struct conn *c, struct stream *s)
+{
+	struct role *r = c->sandbox->role;
+	size_t room;
+	ssize_t n;
+
+	for (int i = 0; i < READS_AT_ONCE && !c->dead && (room = read_room(c, s)); i++) {
+		n = recv(s->watch.fd, r->scratch, room, MSG_DONTWAIT);
+		if (n > 0) {
+			c->active_ns = now_ns();
+			if (c->closing)
+				continue;
+			count(c, s == &c->client, (size_t)n);
+			if (c->dead || c->closing)
+				return;
+			if (c->handler == &conn_relay)
+				relay_bytes(c, s, r->scratch, (size_t)n);
+			else
+				buf_add(&s->in, r->scratch, (size_t)n);
+		} else if (n == 0) {
+			s->ended = true;
+		} else if (errno != EAGAIN && errno != EINTR) {
+			/* A reset on one side is a reset on the other. */
+			conn_reset(c);
+		}
+		if (n < (ssize_t)room || loop_turn_is_over(r->loop))
+			return;
+	}
+}
+
+static void on_stream(void *arg, uint32_t events)
+{
+	struct stream *s = arg;
+	struct conn *c = s->conn;
+
+	if (events & (EPOLLIN | EPOLLERR | EPOLLHUP))
+		receive(c, s);
+	if (!c->dead)
+		pump(c);
+}
+
+/* ---- the handler that judges nothing ---- */
+
+static void relay_one_way(struct stream *from, struct stream *to)
+{
+	if (from->in.len && to->out.len == 0) {
+		buf_done(&to->out);
+		to->out = from->in;
+		from->in = (struct buf){0};
+	} else if (from->in.len) {
+		buf_add(&to->out, buf_head(&from->in), from->in.len);
+		buf_done(&from->in);
+	}
+	if (from->ended)
+		to->finish = true;
+}
+
+static void relay_step(struct conn *c)
+{
+	if (c->upstream == UPSTREAM_REFUSED || c->upstream == UPSTREAM_FAILED) {
+		conn_reset(c);
+		return;
+	}
+	relay_one_way(&c->client, &c->server);
+	relay_one_way(&c->server, &c->client);
+}
+
+const struct handler conn_relay = {.name = "relay", .step = relay_step};
+
+/* ---- the destination ---- */
+
+static void refuse_upstream(struct conn *c)
+{
+	char address[ADDRESS_TEXT] = "";
+	struct denial d = {.name = c->name,
+			   .address = address,
+			   .rule = c->answer.rule,
+			   .why = c->answer.why,
+			   .remedy = c->answer.remedy,
+			   .port = c->port,
+			   .phase = EGRESS_DENIED};
+
+	if (!c->name[0])
+		address_text(c->address, address);
+	record_denial(c->sandbox, &d);
+	c->upstream = UPSTREAM_REFUSED;
+	conn_step_soon(c);
+}
+
+void conn_decide(const struct conn *c, unsigned method, const char *path, struct net_answer *ret)
+{
+	struct net_question q = {.name = c->name[0] ? c->name : NULL,
+				 .address = c->name[0] && c->upstream != UPSTREAM_OPEN ? NULL
+										       : c->address,
+				 .port = c->port,
+				 .method = method,
+				 .path = path};
+
+	sandbox_decide(c->sandbox, &q, ret);
+}
+
+static bool is_being_asked(const struct conn *c, const struct conn *other)
+{
+	return other != c && other->is_asked && other->upstream == UPSTREAM_WAITING &&
+	       !other->dial && other->port == c->port && str_equal(other->name, c->name) &&
+	       memcmp(other->address, c->address, 16) == 0;
+}
+
+/* One question for all connections that wait for the same answer. */
+static void ask(struct conn *c)
+{
+	c->is_asked = true;
+	loop_timer_set(c->sandbox->role->loop, &c->timer, ASK_MS);
+	for (struct conn *other = c->sandbox->conns; other; other = other->next)
+		if (is_being_asked(c, other))
+			return;
+	record_ask(c);
+}
+
+static void dial_or_refuse(struct conn *c, bool allowed)
+{
+	uint64_t ms = c->sandbox->role->settings.connect_ms;
+
+	if (!allowed) {
+		refuse_upstream(c);
+		return;
+	}
+	loop_timer_set(c->sandbox->role->loop, &c->timer, ms ? ms : CONNECT_MS);
+	dial_start(c);
+}
+
+void conn_verdict(struct sandbox *s, uint64_t serial, bool allow)
+{
+	struct conn *asked = s->conns;
+
+	while (asked && asked->serial != serial)
+		asked = asked->next;
+	if (!asked || !asked->is_asked || asked->upstream != UPSTREAM_WAITING || asked->dial)
+		return;
+	for (struct conn *c = s->conns; c; c = c->next)
+		if (!c->dead && c != asked && is_being_asked(asked, c))
+			dial_or_refuse(c, allow);
+	dial_or_refuse(asked, allow);
+}
+
+void conn_dial(struct conn *c, const char *name, const unsigned char address[16], uint16_t port)
+{
+	char *copy = str_copy(name);
+
+	conn_close_server(c);
+	free(c->name);
+	c->name = copy;
+	if (address)
+		memcpy(c->address, address, 16);
+	else
+		memset(c->address, 0, 16);
+	c->port = port;
+	c->upstream = UPSTREAM_WAITING;
+	conn_decide(c, 0, NULL, &c->answer);
+	if (!c->answer.allowed && c->sandbox->asks)
+		ask(c);
+	else
+		dial_or_refuse(c, c->answer.allowed);
+}
+
+void conn_close_server(struct conn *c)
+{
+	dial_stop(c);
+	close_stream(c, &c->server, false);
+	c->server = (struct stream){.conn = c,
+				    .watch = {.fd = -1,
+					      .call = on_stream,
+					      .arg = &c->server,
+					      .user = &c->sandbox->user},
+				    .at_once = READ_LEAST};
+	c->upstream = UPSTREAM_NONE;
+	c->tunnelled = false;
+}
+
+void conn_dialled(struct conn *c, int fd)
+{
+	const struct egress_settings *s = &c->sandbox->role->settings;
+
+	c->server.watch.fd = fd;
+	c->active_ns = now_ns();
+	loop_timer_set(c->sandbox->role->loop, &c->timer, s->idle_ms ? s->idle_ms : IDLE_MS);
+	if (dial_is_by_proxy(c)) {
+		c->tunnelled = true;
+	} else {
+		c->upstream = UPSTREAM_OPEN;
+		record_conn(c, EGRESS_OPENED, NULL);
+	}
+	pump(c);
+}
+
+void conn_not_dialled(struct conn *c, const char *why)
+{
+	record_conn(c, EGRESS_FAILED, why);
+	c->upstream = UPSTREAM_FAILED;
+	conn_step_soon(c);
+}
+
+void conn_dial_refused(struct conn *c, const struct net_answer *a)
+{
+	c->answer = *a;
+	refuse_upstream(c);
+}
+
+void conn_check_again(struct conn *c)
+{
+	if (c->dead || c->upstream == UPSTREAM_NONE || c->is_asked)
+		return;
+	conn_decide(c, 0, NULL, &c->answer);
+	if (!c->answer.allowed)
+		conn_deny(c, c->answer.why, c->answer.remedy);
+}
+
+/* Too long without an answer, or without a byte. */
+static void on_timer(void *arg)
+{
+	struct conn *c = arg;
+	struct loop *l = c->sandbox->role->loop;
+	uint64_t idle_ms = c->sandbox->role->settings.idle_ms;
+	int64_t quiet_ms;
+
+	idle_ms = idle_ms ? idle_ms : IDLE_MS;
+	if (c->upstream == UPSTREAM_WAITING && c->is_asked && !c->dial) {
+		refuse_upstream(c);
+		return;
+	}
+	if (c->upstream == UPSTREAM_WAITING) {
+		dial_stop(c);
+		conn_not_dialled(c, "no answer in time");
+		return;
+	}
+	quiet_ms = (now_ns() - c->active_ns) / 1000000;
+	if (quiet_ms < (int64_t)idle_ms)
+		loop_timer_set(l, &c->timer, idle_ms - (uint64_t)quiet_ms);
+	else
+		conn_fail(c, "idle for too long");
+}
+
+/* ---- accepting ---- */
+
+static struct conn *conn_new(struct sandbox *s, int fd)
+{
+	struct conn *c = must_alloc(calloc(1, sizeof(*c)));
+
+	c->sandbox = s;
+	c->serial = ++s->role->serial;
+	c->started_ms = unix_ms();
+	c->started_ns = c->active_ns = now_ns();
+	c->client = (struct stream){
+		.conn = c,
+		.watch = {.fd = fd, .call = on_stream, .arg = &c->client, .user = &s->user},
+		.at_once = READ_LEAST};
+	c->server.watch.fd = -1;
+	conn_close_server(c);
+	c->name = str_copy("");
+	c->answer.rule = "";
+	c->timer = (struct loop_timer){.call = on_timer, .arg = c};
+	c->hold = (struct loop_timer){.call = on_hold, .arg = c};
+	c->task = (struct loop_task){.call = on_task, .arg = c, .user = &s->user};
+	c->handler = &conn_first_bytes;
+	c->next = s->conns;
+	c->back = &s->conns;
+	if (c->next)
+		c->next->back = &c->next;
+	s->conns = c;
+	budget_count(&s->open, 1);
+	s->meter.open++;
+	loop_timer_set(s->role->loop, &c->timer, IDLE_MS);
+	return c;
+}
+
+/* The budget that forbids one more connection, or NULL. */
+static const char *used_up(struct sandbox *s)
+{
+	const struct net_budget *b = sandbox_budget(s);
+
+	if (!budget_has(&s->open, 1) || (b && b->open && s->meter.open >= b->open))
+		return "open";
+	if (b && b->connections && s->meter.connections >= b->connections)
+		return "connections";
+	return sandbox_count_request(s);
+}
+
+static void begin(struct sandbox *s, int fd, const unsigned char to[16], uint16_t port)
+{
+	char address[ADDRESS_TEXT];
+	struct denial d = {
+		.address = address_text(to, address), .port = port, .phase = EGRESS_DENIED};
+	uint32_t index = net_synthetic_index(s->prefix6, to);
+	const char *name = index ? names_name(s->names, index) : "";
+	struct conn *c;
+
+	d.name = name;
+	/* DNS is not counted among connections, but its sockets are bounded as well. */
+	if (port != 53)
+		d.why = used_up(s);
+	else if (!budget_has(&s->open, 1))
+		d.why = "open";
+	if (!name)
+		d.why = "no name has this address";
+	if (d.why) {
+		record_denial(s, &d);
+		reset_socket(fd);
+		return;
+	}
+	c = conn_new(s, fd);
+	if (port == 53) {
+		c->handler = &conn_dns;
+	} else if (sandbox_is_egress(s, to)) {
+		c->handler = &conn_proxy;
+	} else {
+		s->meter.connections++;
+		conn_dial(c, name, index ? NULL : to, port);
+	}
+	if (!c->dead)
+		pump(c);
+}
+
+void conn_accept(struct listener *l)
+{
+	struct sandbox *s = l->sandbox;
+	struct sockaddr_storage to;
+	unsigned char address[16];
+	uint16_t port;
+
+	for (int i = 0; i < ACCEPTS_AT_ONCE && !loop_turn_is_over(s->role->loop); i++) {
+		socklen_t len = sizeof(to);
+		int fd;
+
+		if (records_full(s->role)) {
+			sandbox_pause(s);
+			return;
+		}
+		fd = accept4(l->watch.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+		if (fd < 0) {
+			/* Without fds or memory; a listener that stays readable would spin. */
+			if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR)
+				sandbox_pause(s);
+			return;
+		}
+		if (getsockname(fd, (struct sockaddr *)&to, &len) < 0) {
+			reset_socket(fd);
+			continue;
+		}
+		address_of(&to, address, &port);
+		/* The listener itself was dialled: 127.0.0.1:1. */
+		if (net_address_kind(address) == NET_LOOPBACK_ADDRESS)
+			reset_socket(fd);
+		else
+			begin(s, fd, address, port);
+	}
+}

@@ -1,0 +1,329 @@
+/*
+ * What the files of the egress program share.
+ *
+ * Theory of operation. One process, one thread, one loop. A sandbox (struct sandbox) has listeners inside its
+ * network namespace, rules, a map of names, and connections. A connection (struct conn) has two sides: the
+ * client, accepted from inside, and the server, dialled outside. Between both sits a handler, which judges the
+ * bytes of each side (`in`) and passes them on (`out` of the other side). Every connection begins with the
+ * handler conn_first_bytes, which relays the server's bytes at once and chooses another handler by the client's
+ * first bytes. The last handler of most connections is conn_relay: nothing is judged any more.
+ *
+ * Nothing is dialled that net_decide has not allowed twice: by name, then with the resolved address.
+ */
+#pragma once
+
+#include "base/base.h"
+#include "base/budget.h"
+#include "base/loop.h"
+#include "net/redirect.h"
+#include "net/rules.h"
+#include "wire/egress.h"
+
+#include <sys/socket.h>
+
+#define CONN_BUFFER (64u << 10)	 /* unsent or unjudged bytes of one side, roughly */
+#define CONN_JUDGED (128u << 10) /* most bytes that a handler may hold back of one side */
+
+struct resolver;
+struct conn;
+struct names;
+struct records;
+struct flows;
+struct lookups;
+
+struct role {
+	struct loop *loop;
+	struct loop_watch control; /* the socket to the broker or keeper */
+	struct records *records;
+	bool has_settings;
+	struct egress_settings settings;
+	struct resolver *resolver;
+	struct sandbox *sandboxes;
+	struct shared_index *indexes; /* compiled rules */
+	uint64_t serial;	      /* of the last connection */
+	struct budget_pool open_pool; /* connections, bounded by fds */
+	struct loop_timer tick;	      /* once a second: meters, denials, rates */
+	int route;		      /* netlink socket that tells the host's own addresses */
+	bool one_run;		      /* serves one `cloche run`, and ends with its keeper */
+	void *inspector;	      /* what TLS inspection keeps for all sandboxes */
+	char scratch[256 << 10];
+};
+
+/* ---- sandboxes: sandbox.c ---- */
+
+/* A bucket of bytes that fills at a rate. */
+struct bucket {
+	uint64_t rate; /* bytes a second; 0: no bound */
+	int64_t left, filled_ns;
+};
+
+struct listener {
+	struct loop_watch watch;
+	struct sandbox *sandbox;
+	bool is_udp;
+	uint16_t port;
+};
+
+struct sandbox {
+	struct role *role;
+	struct sandbox *next, **back;
+	char id[IPC_ID], owner[IPC_ID];
+	bool asks;
+	unsigned char own4[4], own6[16], prefix6[8];
+	struct loop_user user; /* its share of the loop */
+	struct listener *listeners;
+	size_t listener_count;
+	struct shared_index *rules; /* NULL: everything is refused */
+	struct names *names;
+	struct conn *conns;
+	struct flows *flows;	 /* UDP by rule; or NULL */
+	struct lookups *lookups; /* DNS over TCP and TXT queries that wait; or NULL */
+	struct denials *denials; /* or NULL */
+	struct budget open;	 /* connections */
+	struct egress_meter meter, told;
+	struct bucket up, down;
+	size_t buffered; /* bytes that wait in its connections */
+	struct loop_timer refill;
+	uint32_t requests, requests_minute; /* in this minute of the clock */
+	struct egress_secret *secrets;
+	size_t secret_count;
+	void *inspection; /* CA and certificates of this sandbox; owner: inspect.c */
+};
+
+/* Without rules everything is refused. */
+void sandbox_decide(const struct sandbox *s, const struct net_question *q, struct net_answer *ret);
+/* NULL: it has no rules. */
+const struct net_budget *sandbox_budget(const struct sandbox *s);
+/* Is this the address of egress itself, inside? */
+bool sandbox_is_egress(const struct sandbox *s, const unsigned char address[16]);
+/* Accepts nothing until the next tick. */
+void sandbox_pause(struct sandbox *s);
+/* A bucket is empty: connections go on when it has filled. */
+void sandbox_refill_later(struct sandbox *s);
+/* Counts a request or connection of this minute. NULL, or the name of the budget that is used up. */
+const char *sandbox_count_request(struct sandbox *s);
+/* Bytes that passed; up: from the sandbox. NULL, or the name of the budget that is used up. */
+const char *sandbox_count_bytes(struct sandbox *s, bool up, size_t len);
+
+struct sandbox *sandbox_find(struct role *r, const char *id);
+/* Takes over the fds. */
+int sandbox_add(struct role *r, const struct egress_add *a, const int *fds, struct err *e);
+int sandbox_listen(struct sandbox *s, const struct egress_add *a, const int *fds, struct err *e);
+/* Each takes over the fd. After an error the sandbox has no rules. */
+int sandbox_set_rules(struct sandbox *s, int fd, struct err *e);
+int sandbox_set_secrets(struct sandbox *s, int fd, struct err *e);
+void sandbox_remove(struct sandbox *s);
+void sandbox_tick(struct sandbox *s);
+
+/* ---- connections: conn.c, dial.c ---- */
+
+enum upstream {
+	UPSTREAM_NONE,	  /* no destination yet: an explicit proxy */
+	UPSTREAM_WAITING, /* asked for, resolved, or dialled */
+	UPSTREAM_OPEN,
+	UPSTREAM_REFUSED, /* by a rule; recorded */
+	UPSTREAM_FAILED,  /* could not be reached; recorded */
+};
+
+/* One side of a connection. */
+struct stream {
+	struct conn *conn;
+	struct loop_watch watch; /* fd -1: not open */
+	struct buf in;		 /* received, not yet judged by the handler */
+	struct buf out;		 /* to be sent */
+	bool ended;	  /* the other party sends no more; what it sent may still be in `in` */
+	bool finish;	  /* set by the handler: end our direction once `out` is sent */
+	bool finished;	  /* that was done */
+	uint32_t at_once; /* bytes that one read may take */
+};
+
+/*
+ * A protocol between both sides. `step` is called when bytes or an end have arrived on a side, when `out` of a side
+ * has been sent, and when `upstream` has changed. It takes bytes from c->client.in and c->server.in, adds bytes to
+ * c->server.out and c->client.out, and sets `finish`. It should stop adding to an `out` that holds more than
+ * CONN_BUFFER; a side is not read while its `in` holds CONN_BUFFER bytes or the other's `out` holds as much.
+ * It may end the connection by conn_deny, conn_fail, conn_close or conn_reset and must return at once then.
+ */
+struct handler {
+	const char *name;
+	void (*step)(struct conn *c);
+	void (*done)(struct conn *c); /* frees c->state; or NULL */
+};
+
+struct conn {
+	struct sandbox *sandbox;
+	struct conn *next, **back;
+	uint64_t serial, started_ms;
+	int64_t started_ns, active_ns;
+	struct stream client, server;
+	const struct handler *handler;
+	void *state; /* of the handler */
+	/* The destination. name is canonical; "": an address was dialled. */
+	char *name;
+	unsigned char address[16]; /* the literal one, or the one that was checked and dialled */
+	uint16_t port;
+	enum upstream upstream;
+	struct net_answer answer; /* by name and port; with the address once it is open */
+	bool opened;		  /* EGRESS_OPENED was told */
+	bool inspected;
+	bool closing;		     /* no more reads; ends when client.out is sent */
+	bool dead;		     /* ended; freed at the end of the round */
+	bool tunnelled;		     /* through the operator's proxy, which is being asked */
+	bool is_asked;		     /* --net ask: a person is being asked, or has allowed it */
+	uint64_t tx_bytes, rx_bytes; /* from the sandbox, to it */
+	size_t counted;		     /* its part of sandbox.buffered */
+	struct loop_timer timer;     /* until open: deadline; then idleness */
+	struct loop_timer hold;	     /* see conn_hold */
+	const char *hold_why;
+	struct dial *dial;     /* addresses that are left; or NULL */
+	struct loop_task task; /* a step that was put off, or the end */
+};
+
+/* conn.c. */
+void conn_accept(struct listener *l);
+/*
+ * Decides on a destination and dials it; name "" for a literal address. The result is c->upstream, at once or later
+ * (then step is called). Any earlier server side is closed first. An explicit proxy may call it again.
+ */
+void conn_dial(struct conn *c, const char *name, const unsigned char address[16], uint16_t port);
+/* Hands the connection to another handler, whose step runs at once. */
+void conn_hand_over(struct conn *c, const struct handler *h);
+/* What the handler may still use: rules of the destination for one request. Refuses without rules. */
+void conn_decide(const struct conn *c, unsigned method, const char *path, struct net_answer *ret);
+/*
+ * Ends a connection because of a rule or malformed bytes: a denial is recorded. What is in client.out is still
+ * sent (an HTTP error page); with an empty client.out the client sees a reset. remedy may be NULL.
+ */
+void conn_deny(struct conn *c, const char *why, const char *remedy);
+/* The same for faults outside: EGRESS_FAILED. */
+void conn_fail(struct conn *c, const char *why);
+/* Records an HTTP request that was allowed: what is its method and path. */
+void conn_note(struct conn *c, const char *what);
+/* Denies the connection for this reason (a constant) after so long, unless it is called again; 0: no more. */
+void conn_hold(struct conn *c, uint64_t ms, const char *why);
+/* Ends both sides as soon as their `out` is sent. */
+void conn_close(struct conn *c);
+/* Ends both sides at once, with resets. */
+void conn_reset(struct conn *c);
+/* The server side only, for a proxy that dials again. */
+void conn_close_server(struct conn *c);
+/* Runs the handler soon: after a callback that came from outside the connection. */
+void conn_step_soon(struct conn *c);
+/* Closes what the present rules forbid. */
+void conn_check_again(struct conn *c);
+void conn_free(struct conn *c);
+/* A verdict of a person (--net ask). */
+void conn_verdict(struct sandbox *s, uint64_t serial, bool allow);
+
+/* dial.c: names to addresses to a connected socket. Ends with one of the three calls below. */
+void dial_start(struct conn *c);
+void dial_stop(struct conn *c);
+/* Does the connection go through the operator's proxy? */
+bool dial_is_by_proxy(const struct conn *c);
+/* conn.c, called by dial.c: takes over the fd. */
+void conn_dialled(struct conn *c, int fd);
+void conn_not_dialled(struct conn *c, const char *why);
+void conn_dial_refused(struct conn *c, const struct net_answer *a);
+
+/* Handlers: each decides for itself when it has seen enough. */
+extern const struct handler conn_first_bytes; /* first_bytes.c */
+extern const struct handler conn_relay;	      /* conn.c: nothing is judged */
+extern const struct handler conn_tls;	      /* first_bytes.c: TLS that is not opened */
+extern const struct handler
+	conn_http; /* http.c: plain HTTP; Host, methods and paths of every request */
+extern const struct handler conn_inspect; /* inspect.c: TLS that is opened */
+extern const struct handler conn_proxy;	  /* proxy.c: explicit proxy, HTTP and SOCKS5 */
+extern const struct handler conn_dns;	  /* dns.c: DNS over TCP */
+/*
+ * upstream.c: an HTTP proxy of the operator. With settings.proxy the socket is connected to the proxy; this writes
+ * the CONNECT request to c->server.out and reads the answer from c->server.in. 1: the tunnel is there; 0: call again
+ * with more bytes; -1: refused, e says why.
+ */
+int upstream_step(struct conn *c, struct err *e);
+
+/* inspect.c: what belongs to the role and to a sandbox. Called once, before the confinement. */
+int inspect_start(struct role *r, struct err *e);
+/* After EGRESS_SETTINGS: settings.ca_file. */
+int inspect_settings(struct role *r, struct err *e);
+/* After EGRESS_RULES and EGRESS_SECRETS; makes the CA and sends EGRESS_CA if rules or secrets need one. */
+int inspect_sandbox(struct sandbox *s, struct err *e);
+void inspect_sandbox_done(struct sandbox *s);
+
+/* ---- records: record.c ---- */
+
+struct records *records_new(struct role *r);
+/* Queued if the other side is slow; see records_full. */
+void records_send(struct role *r, const struct egress *m, int fd);
+/* Too much is queued: nothing may be opened until it is sent. */
+bool records_full(const struct role *r);
+void records_flush(struct role *r);
+void record_conn(struct conn *c, enum egress_phase phase, const char *why);
+void record_ask(struct conn *c);
+void record_meter(struct sandbox *s, uint32_t type);
+/* Denials of the same kind are told together. */
+struct denial {
+	const char *name, *address, *rule, *why, *remedy; /* each may be NULL */
+	uint16_t port;
+	bool udp;
+	enum egress_phase phase; /* EGRESS_DENIED or EGRESS_LOOKUP */
+};
+void record_denial(struct sandbox *s, const struct denial *d);
+void record_tick(struct sandbox *s);
+void record_done(struct sandbox *s);
+
+/* ---- names: names.c ---- */
+
+struct names *names_new(uint32_t max);
+void names_free(struct names *n);
+/* Reads the file and appends to it from now on. Takes over the fd. */
+int names_open(struct names *n, int fd, struct err *e);
+/* The index of a name, which is appended to the file if it is new; 0: there is no room, or it cannot be written. */
+uint32_t names_index(struct names *n, const char *name);
+/* NULL: there is none. */
+const char *names_name(const struct names *n, uint32_t index);
+size_t names_count(const struct names *n);
+
+/* ---- resolver.c: c-ares ---- */
+
+#define RESOLVED_MAX 16
+
+struct resolved {
+	size_t count;
+	unsigned char addresses[RESOLVED_MAX][16];
+};
+
+struct resolver_query {
+	/* r is NULL if there is no address; why says which. Not called any more after resolver_cancel. */
+	void (*call)(void *arg, const struct resolved *r, const char *why);
+	void *arg;
+	struct resolver_job *job; /* kept by the resolver */
+	struct resolver_query *next, **back;
+};
+
+struct resolver *resolver_new(struct role *r, const struct egress_settings *s, struct err *e);
+void resolver_free(struct resolver *x);
+void resolver_ask(struct resolver *x, const char *name, struct resolver_query *q);
+void resolver_cancel(struct resolver_query *q);
+
+/* ---- dns.c, udp.c ---- */
+
+void dns_udp_ready(struct listener *l);
+void lookups_free(struct sandbox *s);
+void flows_udp_ready(struct listener *l);
+void flows_check_again(struct sandbox *s);
+void flows_free(struct sandbox *s);
+
+/* ---- address.c ---- */
+
+#define ADDRESS_TEXT 64
+
+void address_of(const struct sockaddr_storage *a, unsigned char ret[16], uint16_t *ret_port);
+socklen_t address_to(const unsigned char address[16], uint16_t port, struct sockaddr_storage *ret);
+const char *address_text(const unsigned char address[16], char ret[ADDRESS_TEXT]);
+/* Is it an address of this host, however it is written? */
+bool address_is_own(struct role *r, const unsigned char address[16]);
+
+/* ---- role.c ---- */
+
+int role_start(struct role *r, int control, struct err *e);
+int role_run(struct role *r);

@@ -1,0 +1,287 @@
+/*
+ * Resolves names outside, by c-ares: the DNS servers of the settings or of resolv.conf, and the hosts file. Queries
+ * for one name are made once; answers are kept for their time to live, within bounds.
+ */
+#include "egress/egress_internal.h"
+
+#include <ares.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
+#define JOBS_MAX 4096	/* different names at one time */
+#define CACHE_SIZE 1024 /* a power of two */
+#define TTL_MAX_S 60
+#define FAILED_TTL_S 1
+#define TRY_MS 2000
+#define TRIES 2
+#define SOCKETS 64
+
+struct resolver_job {
+	struct resolver *resolver;
+	struct resolver_job *next, **back;
+	struct resolver_query *queries;
+	char name[NET_NAME];
+};
+
+struct cached {
+	char *name;
+	int64_t until_ns;
+	struct resolved found; /* none: it failed */
+	char why[64];
+};
+
+struct resolver_socket {
+	struct loop_watch watch;
+	struct resolver *resolver;
+};
+
+struct resolver {
+	struct role *role;
+	ares_channel channel;
+	struct resolver_socket *sockets[SOCKETS];
+	struct loop_timer timer;
+	struct resolver_job *jobs;
+	size_t job_count;
+	struct cached cache[CACHE_SIZE];
+};
+
+/* ---- sockets and time ---- */
+
+static void set_timer(struct resolver *x)
+{
+	struct timeval most = {5, 0}, left, *t = ares_timeout(x->channel, &most, &left);
+
+	if (x->jobs || t != &most)
+		loop_timer_set(x->role->loop, &x->timer,
+			       (uint64_t)t->tv_sec * 1000 + (uint64_t)t->tv_usec / 1000 + 1);
+	else
+		loop_timer_stop(x->role->loop, &x->timer);
+}
+
+static void on_timer(void *arg)
+{
+	struct resolver *x = arg;
+
+	ares_process_fd(x->channel, ARES_SOCKET_BAD, ARES_SOCKET_BAD);
+	set_timer(x);
+}
+
+static void on_socket(void *arg, uint32_t events)
+{
+	struct resolver_socket *s = arg;
+	struct resolver *x = s->resolver;
+	int fd = s->watch.fd;
+
+	ares_process_fd(x->channel, events & ~(uint32_t)EPOLLOUT ? fd : ARES_SOCKET_BAD,
+			events & EPOLLOUT ? fd : ARES_SOCKET_BAD);
+	set_timer(x);
+}
+
+/* c-ares says what it waits for; neither: the socket is about to be closed. */
+static void on_state(void *arg, int fd, int readable, int writable)
+{
+	struct resolver *x = arg;
+	struct resolver_socket **free_place = NULL, *s = NULL;
+	uint32_t events = (readable ? EPOLLIN : 0u) | (writable ? EPOLLOUT : 0u);
+
+	for (size_t i = 0; i < SOCKETS; i++) {
+		if (x->sockets[i] && x->sockets[i]->watch.fd == fd)
+			free_place = &x->sockets[i], s = x->sockets[i];
+		else if (!x->sockets[i] && !s)
+			free_place = &x->sockets[i];
+	}
+	if (!events) {
+		if (!s)
+			return;
+		loop_unwatch(x->role->loop, &s->watch);
+		free(s);
+		*free_place = NULL;
+		return;
+	}
+	if (!s && !free_place)
+		return;
+	if (!s) {
+		s = *free_place = must_alloc(calloc(1, sizeof(*s)));
+		s->resolver = x;
+		s->watch = (struct loop_watch){.fd = fd, .call = on_socket, .arg = s};
+	}
+	loop_change(x->role->loop, &s->watch, events);
+}
+
+/* ---- cache ---- */
+
+static struct cached *place_in_cache(struct resolver *x, const char *name)
+{
+	uint64_t h = 14695981039346656037ull;
+
+	for (const char *c = name; *c; c++)
+		h = (h ^ (unsigned char)*c) * 1099511628211ull;
+	return &x->cache[(h >> 20) & (CACHE_SIZE - 1)];
+}
+
+static void keep(struct resolver *x, const char *name, const struct resolved *r, const char *why,
+		 int ttl_s)
+{
+	struct cached *c = place_in_cache(x, name);
+
+	free(c->name);
+	*c = (struct cached){.name = str_copy(name), .found = *r};
+	c->until_ns = now_ns() + (int64_t)(ttl_s < TTL_MAX_S ? ttl_s : TTL_MAX_S) * 1000000000;
+	snprintf(c->why, sizeof(c->why), "%s", why);
+}
+
+/* ---- queries ---- */
+
+static void finish_job(struct resolver_job *job, const struct resolved *r, const char *why)
+{
+	struct resolver_query *q;
+
+	*job->back = job->next;
+	if (job->next)
+		job->next->back = job->back;
+	job->resolver->job_count--;
+	while ((q = job->queries)) {
+		resolver_cancel(q);
+		q->call(q->arg, r->count ? r : NULL, why);
+	}
+	free(job);
+}
+
+static void on_answer(void *arg, int status, int timeouts, struct ares_addrinfo *info)
+{
+	struct resolver_job *job = arg;
+	struct resolved found = {0};
+	char why[64] = "";
+	uint16_t port;
+	int ttl = TTL_MAX_S;
+
+	for (struct ares_addrinfo_node *n = info ? info->nodes : NULL; n; n = n->ai_next) {
+		struct sockaddr_storage a = {0};
+
+		if (found.count == RESOLVED_MAX || n->ai_addrlen > sizeof(a) ||
+		    (n->ai_family != AF_INET && n->ai_family != AF_INET6))
+			continue;
+		memcpy(&a, n->ai_addr, n->ai_addrlen);
+		address_of(&a, found.addresses[found.count++], &port);
+		if (n->ai_ttl < ttl)
+			ttl = n->ai_ttl;
+	}
+	ares_freeaddrinfo(info);
+	/* Its channel goes away: the queries were told, or their owners are gone as well. */
+	if (status == ARES_EDESTRUCTION)
+		ttl = 0;
+	if (!found.count)
+		snprintf(why, sizeof(why), "cannot resolve: %s",
+			 status == ARES_SUCCESS ? "no address" : ares_strerror(status));
+	keep(job->resolver, job->name, &found, why,
+	     found.count ? (ttl > 0 ? ttl : 0) : FAILED_TTL_S);
+	finish_job(job, &found, why);
+}
+
+static void add_query(struct resolver_job *job, struct resolver_query *q)
+{
+	q->job = job;
+	q->next = job->queries;
+	q->back = &job->queries;
+	if (q->next)
+		q->next->back = &q->next;
+	job->queries = q;
+}
+
+void resolver_cancel(struct resolver_query *q)
+{
+	if (!q->job)
+		return;
+	*q->back = q->next;
+	if (q->next)
+		q->next->back = q->back;
+	q->job = NULL;
+}
+
+void resolver_ask(struct resolver *x, const char *name, struct resolver_query *q)
+{
+	struct ares_addrinfo_hints hints = {.ai_family = AF_UNSPEC, .ai_flags = ARES_AI_NOSORT};
+	struct cached *c = place_in_cache(x, name);
+	struct resolver_job *job;
+
+	if (c->name && str_equal(c->name, name) && now_ns() < c->until_ns) {
+		struct cached copy = *c;
+
+		q->call(q->arg, copy.found.count ? &copy.found : NULL, copy.why);
+		return;
+	}
+	for (job = x->jobs; job; job = job->next)
+		if (str_equal(job->name, name)) {
+			add_query(job, q);
+			return;
+		}
+	if (x->job_count >= JOBS_MAX) {
+		q->call(q->arg, NULL, "cannot resolve: too many names at one time");
+		return;
+	}
+	job = must_alloc(calloc(1, sizeof(*job)));
+	job->resolver = x;
+	snprintf(job->name, sizeof(job->name), "%s", name);
+	job->next = x->jobs;
+	job->back = &x->jobs;
+	if (job->next)
+		job->next->back = &job->next;
+	x->jobs = job;
+	x->job_count++;
+	add_query(job, q);
+	ares_getaddrinfo(x->channel, job->name, NULL, &hints, on_answer, job);
+	set_timer(x);
+}
+
+/* ---- life ---- */
+
+/* "1.1.1.1" and "[::1]:5353" as c-ares wants them: "1.1.1.1,[::1]:5353". */
+static int set_servers(struct resolver *x, const struct egress_settings *s, struct err *e)
+{
+	char all[sizeof(s->dns) + sizeof(s->dns) / sizeof(s->dns[0])] = "";
+
+	for (uint32_t i = 0; i < s->dns_count; i++)
+		str_append(all, sizeof(all), ",", "%s", s->dns[i]);
+	if (s->dns_count && ares_set_servers_ports_csv(x->channel, all) != ARES_SUCCESS)
+		return err_set(e, ERR_INVALID, "dns: '%s' are not addresses of servers", all);
+	return 0;
+}
+
+struct resolver *resolver_new(struct role *r, const struct egress_settings *s, struct err *e)
+{
+	struct resolver *x = must_alloc(calloc(1, sizeof(*x)));
+	struct ares_options o = {.flags = ARES_FLAG_NOSEARCH,
+				 .timeout = TRY_MS,
+				 .tries = TRIES,
+				 .sock_state_cb = on_state,
+				 .sock_state_cb_data = x,
+				 .lookups = (char[]){"fb"}};
+	int rc;
+
+	x->role = r;
+	x->timer = (struct loop_timer){.call = on_timer, .arg = x};
+	rc = ares_init_options(&x->channel, &o,
+			       ARES_OPT_FLAGS | ARES_OPT_TIMEOUTMS | ARES_OPT_TRIES |
+				       ARES_OPT_SOCK_STATE_CB | ARES_OPT_LOOKUPS);
+	if (rc != ARES_SUCCESS) {
+		err_set(e, ERR_SYSTEM, "cannot start the resolver: %s", ares_strerror(rc));
+		free(x);
+		return NULL;
+	}
+	if (set_servers(x, s, e) < 0) {
+		resolver_free(x);
+		return NULL;
+	}
+	return x;
+}
+
+void resolver_free(struct resolver *x)
+{
+	if (!x)
+		return;
+	ares_destroy(x->channel);
+	loop_timer_stop(x->role->loop, &x->timer);
+	for (size_t i = 0; i < CACHE_SIZE; i++)
+		free(x->cache[i].name);
+	free(x);
+}
