@@ -385,7 +385,7 @@ MAN := $(wildcard man/*.[1-8])
 install: $(PROGRAMS)
 	install -d $(BIN) $(LIBEXEC) $(SHARE)/cloche
 	install -s -m 755 $(B)/cloche $(BIN)/cloche
-	for f in cloched cloche-guest cloche-boot cloche-seccomp cloche-remote cloche-probe cloche-zygote.so; do \
+	for f in cloched cloche-guest cloche-boot cloche-seccomp cloche-remote cloche-egress cloche-probe cloche-zygote.so; do \
 		if [ -e $(B)/$$f ]; then install -s -m 755 $(B)/$$f $(LIBEXEC)/$$f; fi; done
 	cp -R --no-preserve=ownership policies $(SHARE)/cloche/
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system

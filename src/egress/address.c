@@ -1,7 +1,6 @@
 /* Socket addresses as 16 bytes, IPv4 mapped, and the question whether one belongs to this host. */
 #include "egress/egress_internal.h"
 
-#include <arpa/inet.h>
 #include <linux/rtnetlink.h>
 #include <netinet/in.h>
 
@@ -43,15 +42,6 @@ socklen_t address_to(const unsigned char address[16], uint16_t port, struct sock
 	v6->sin6_port = htons(port);
 	memcpy(&v6->sin6_addr, address, 16);
 	return sizeof(*v6);
-}
-
-const char *address_text(const unsigned char address[16], char ret[ADDRESS_TEXT])
-{
-	bool v4 = is_v4(address);
-
-	if (!inet_ntop(v4 ? AF_INET : AF_INET6, address + (v4 ? 12 : 0), ret, ADDRESS_TEXT))
-		ret[0] = '\0';
-	return ret;
 }
 
 /*

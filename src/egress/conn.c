@@ -35,7 +35,7 @@ static void close_stream(struct conn *c, struct stream *s, bool reset)
 	buf_done(&s->out);
 	if (s->watch.fd < 0)
 		return;
-	loop_unwatch(c->sandbox->role->loop, &s->watch);
+	loop_unwatch(c->uplink->role->loop, &s->watch);
 	if (reset)
 		reset_socket(s->watch.fd);
 	else
@@ -45,7 +45,7 @@ static void close_stream(struct conn *c, struct stream *s, bool reset)
 
 void conn_free(struct conn *c)
 {
-	struct loop *l = c->sandbox->role->loop;
+	struct loop *l = c->uplink->role->loop;
 
 	if (c->handler->done)
 		c->handler->done(c);
@@ -53,9 +53,9 @@ void conn_free(struct conn *c)
 	*c->back = c->next;
 	if (c->next)
 		c->next->back = c->back;
-	c->sandbox->buffered -= c->counted;
-	budget_give(&c->sandbox->open, 1);
-	c->sandbox->meter.open--;
+	c->uplink->buffered -= c->counted;
+	budget_give(&c->uplink->open, 1);
+	c->uplink->meter.open--;
 	free(c->name);
 	free(c);
 }
@@ -73,7 +73,7 @@ static void on_task(void *arg)
 /* The struct stays until the end of the round, since callers up the stack still look at it. */
 static void end(struct conn *c, bool reset)
 {
-	struct loop *l = c->sandbox->role->loop;
+	struct loop *l = c->uplink->role->loop;
 
 	if (c->dead)
 		return;
@@ -115,7 +115,7 @@ static void end_refused(struct conn *c)
 
 void conn_deny(struct conn *c, const char *why, const char *remedy)
 {
-	char address[ADDRESS_TEXT] = "";
+	char address[NET_ADDRESS_TEXT] = "";
 	struct denial d = {.name = c->name,
 			   .address = address,
 			   .rule = c->answer.rule,
@@ -127,8 +127,8 @@ void conn_deny(struct conn *c, const char *why, const char *remedy)
 	if (c->dead)
 		return;
 	if (!c->name[0] || c->upstream == UPSTREAM_OPEN)
-		address_text(c->address, address);
-	record_denial(c->sandbox, &d);
+		net_address_text(c->address, false, address);
+	record_denial(c->uplink, &d);
 	end_refused(c);
 }
 
@@ -148,7 +148,7 @@ void conn_note(struct conn *c, const char *what)
 void conn_step_soon(struct conn *c)
 {
 	if (!c->dead)
-		loop_task_add(c->sandbox->role->loop, &c->task);
+		loop_task_add(c->uplink->role->loop, &c->task);
 }
 
 void conn_hand_over(struct conn *c, const struct handler *h)
@@ -175,7 +175,7 @@ static void on_hold(void *arg)
 
 void conn_hold(struct conn *c, uint64_t ms, const char *why)
 {
-	struct loop *l = c->sandbox->role->loop;
+	struct loop *l = c->uplink->role->loop;
 
 	c->hold_why = why;
 	if (ms)
@@ -224,7 +224,7 @@ static bool is_over(const struct conn *c)
 /* How many bytes may be read from this side now. */
 static size_t read_room(struct conn *c, struct stream *s)
 {
-	struct bucket *b = s == &c->client ? &c->sandbox->up : &c->sandbox->down;
+	struct bucket *b = s == &c->client ? &c->uplink->up : &c->uplink->down;
 	size_t room;
 
 	if (s->watch.fd < 0 || s->ended)
@@ -237,16 +237,16 @@ static size_t read_room(struct conn *c, struct stream *s)
 	if (s == &c->server && c->upstream != UPSTREAM_OPEN && !c->tunnelled)
 		return 0;
 	if (b->rate && b->left <= 0) {
-		sandbox_refill_later(c->sandbox);
+		uplink_refill_later(c->uplink);
 		return 0;
 	}
-	room = c->sandbox->buffered > BUFFERED_MAX ? READ_TIGHT : s->at_once;
+	room = c->uplink->buffered > BUFFERED_MAX ? READ_TIGHT : s->at_once;
 	return b->rate && (uint64_t)b->left < room ? (size_t)b->left : room;
 }
 
 static void watch_stream(struct conn *c, struct stream *s)
 {
-	struct loop *l = c->sandbox->role->loop;
+	struct loop *l = c->uplink->role->loop;
 	uint32_t events = 0;
 
 	if (s->watch.fd < 0)
@@ -286,7 +286,7 @@ static void count_buffered(struct conn *c)
 {
 	size_t now = c->client.in.len + c->client.out.len + c->server.in.len + c->server.out.len;
 
-	c->sandbox->buffered += now - c->counted;
+	c->uplink->buffered += now - c->counted;
 	c->counted = now;
 }
 
@@ -306,7 +306,7 @@ static void pump(struct conn *c)
 			return;
 		/* A handler that stopped at a full buffer goes on once it was sent. */
 	} while (was_full && c->client.out.len < CONN_BUFFER && c->server.out.len < CONN_BUFFER &&
-		 !loop_turn_is_over(c->sandbox->role->loop));
+		 !loop_turn_is_over(c->uplink->role->loop));
 	if (is_over(c)) {
 		end(c, false);
 		return;
@@ -335,15 +335,15 @@ static void relay_bytes(struct conn *c, struct stream *from, const char *bytes, 
 	if ((size_t)n < len) {
 		buf_add(&to->out, bytes + n, len - (size_t)n);
 		from->at_once = READ_LEAST;
-	} else if (len == from->at_once && from->at_once < sizeof(c->sandbox->role->scratch)) {
+	} else if (len == from->at_once && from->at_once < sizeof(c->uplink->role->scratch)) {
 		from->at_once *= 2;
 	}
 }
 
 static void count(struct conn *c, bool up, size_t len)
 {
-	struct bucket *b = up ? &c->sandbox->up : &c->sandbox->down;
-	const char *used_up = sandbox_count_bytes(c->sandbox, up, len);
+	struct bucket *b = up ? &c->uplink->up : &c->uplink->down;
+	const char *used_up = uplink_count_bytes(c->uplink, up, len);
 
 	if (up)
 		c->tx_bytes += len;
@@ -357,7 +357,7 @@ static void count(struct conn *c, bool up, size_t len)
 
 static void receive(struct conn *c, struct stream *s)
 {
-	struct role *r = c->sandbox->role;
+	struct role *r = c->uplink->role;
 	size_t room;
 	ssize_t n;
 
@@ -428,7 +428,7 @@ const struct handler conn_relay = {.name = "relay", .step = relay_step};
 
 static void refuse_upstream(struct conn *c)
 {
-	char address[ADDRESS_TEXT] = "";
+	char address[NET_ADDRESS_TEXT] = "";
 	struct denial d = {.name = c->name,
 			   .address = address,
 			   .rule = c->answer.rule,
@@ -438,8 +438,8 @@ static void refuse_upstream(struct conn *c)
 			   .phase = EGRESS_DENIED};
 
 	if (!c->name[0])
-		address_text(c->address, address);
-	record_denial(c->sandbox, &d);
+		net_address_text(c->address, false, address);
+	record_denial(c->uplink, &d);
 	c->upstream = UPSTREAM_REFUSED;
 	conn_step_soon(c);
 }
@@ -450,10 +450,32 @@ void conn_decide(const struct conn *c, unsigned method, const char *path, struct
 				 .address = c->name[0] && c->upstream != UPSTREAM_OPEN ? NULL
 										       : c->address,
 				 .port = c->port,
+				 .own = c->is_own,
 				 .method = method,
 				 .path = path};
 
-	sandbox_decide(c->sandbox, &q, ret);
+	uplink_decide(c->uplink, &q, ret);
+}
+
+bool conn_may_call_it(const struct conn *c, const char *host, size_t len)
+{
+	char name[NET_NAME];
+	struct network address;
+	struct net_question q = {.name = name, .port = c->port};
+	struct net_answer answer;
+	struct err e = {0};
+	int kind = net_host(host, len, name, &address, &e);
+
+	if (kind < 0)
+		return false;
+	if (str_equal(c->name, "localhost"))
+		return true;
+	if (c->name[0])
+		return kind == NET_IS_NAME && str_equal(name, c->name);
+	if (kind == NET_IS_ADDRESS)
+		return memcmp(address.address, c->address, 16) == 0;
+	uplink_decide(c->uplink, &q, &answer);
+	return answer.allowed || !answer.rule[0];
 }
 
 static bool is_being_asked(const struct conn *c, const struct conn *other)
@@ -467,8 +489,8 @@ static bool is_being_asked(const struct conn *c, const struct conn *other)
 static void ask(struct conn *c)
 {
 	c->is_asked = true;
-	loop_timer_set(c->sandbox->role->loop, &c->timer, ASK_MS);
-	for (struct conn *other = c->sandbox->conns; other; other = other->next)
+	loop_timer_set(c->uplink->role->loop, &c->timer, ASK_MS);
+	for (struct conn *other = c->uplink->conns; other; other = other->next)
 		if (is_being_asked(c, other))
 			return;
 	record_ask(c);
@@ -476,17 +498,17 @@ static void ask(struct conn *c)
 
 static void dial_or_refuse(struct conn *c, bool allowed)
 {
-	uint64_t ms = c->sandbox->role->settings.connect_ms;
+	uint64_t ms = c->uplink->role->settings.connect_ms;
 
 	if (!allowed) {
 		refuse_upstream(c);
 		return;
 	}
-	loop_timer_set(c->sandbox->role->loop, &c->timer, ms ? ms : CONNECT_MS);
+	loop_timer_set(c->uplink->role->loop, &c->timer, ms ? ms : CONNECT_MS);
 	dial_start(c);
 }
 
-void conn_verdict(struct sandbox *s, uint64_t serial, bool allow)
+void conn_verdict(struct uplink *s, uint64_t serial, bool allow)
 {
 	struct conn *asked = s->conns;
 
@@ -514,7 +536,7 @@ void conn_dial(struct conn *c, const char *name, const unsigned char address[16]
 	c->port = port;
 	c->upstream = UPSTREAM_WAITING;
 	conn_decide(c, 0, NULL, &c->answer);
-	if (!c->answer.allowed && c->sandbox->asks)
+	if (!c->answer.allowed && c->uplink->asks)
 		ask(c);
 	else
 		dial_or_refuse(c, c->answer.allowed);
@@ -524,23 +546,21 @@ void conn_close_server(struct conn *c)
 {
 	dial_stop(c);
 	close_stream(c, &c->server, false);
-	c->server = (struct stream){.conn = c,
-				    .watch = {.fd = -1,
-					      .call = on_stream,
-					      .arg = &c->server,
-					      .user = &c->sandbox->user},
-				    .at_once = READ_LEAST};
+	c->server = (struct stream){
+		.conn = c,
+		.watch = {.fd = -1, .call = on_stream, .arg = &c->server, .user = &c->uplink->user},
+		.at_once = READ_LEAST};
 	c->upstream = UPSTREAM_NONE;
 	c->tunnelled = false;
 }
 
 void conn_dialled(struct conn *c, int fd)
 {
-	const struct egress_settings *s = &c->sandbox->role->settings;
+	const struct egress_settings *s = &c->uplink->role->settings;
 
 	c->server.watch.fd = fd;
 	c->active_ns = now_ns();
-	loop_timer_set(c->sandbox->role->loop, &c->timer, s->idle_ms ? s->idle_ms : IDLE_MS);
+	loop_timer_set(c->uplink->role->loop, &c->timer, s->idle_ms ? s->idle_ms : IDLE_MS);
 	if (dial_is_by_proxy(c)) {
 		c->tunnelled = true;
 	} else {
@@ -576,8 +596,8 @@ void conn_check_again(struct conn *c)
 static void on_timer(void *arg)
 {
 	struct conn *c = arg;
-	struct loop *l = c->sandbox->role->loop;
-	uint64_t idle_ms = c->sandbox->role->settings.idle_ms;
+	struct loop *l = c->uplink->role->loop;
+	uint64_t idle_ms = c->uplink->role->settings.idle_ms;
 	int64_t quiet_ms;
 
 	idle_ms = idle_ms ? idle_ms : IDLE_MS;
@@ -599,11 +619,11 @@ static void on_timer(void *arg)
 
 /* ---- accepting ---- */
 
-static struct conn *conn_new(struct sandbox *s, int fd)
+static struct conn *conn_new(struct uplink *s, int fd)
 {
 	struct conn *c = must_alloc(calloc(1, sizeof(*c)));
 
-	c->sandbox = s;
+	c->uplink = s;
 	c->serial = ++s->role->serial;
 	c->started_ms = unix_ms();
 	c->started_ns = c->active_ns = now_ns();
@@ -631,34 +651,55 @@ static struct conn *conn_new(struct sandbox *s, int fd)
 }
 
 /* The budget that forbids one more connection, or NULL. */
-static const char *used_up(struct sandbox *s)
+static const char *used_up(struct uplink *s)
 {
-	const struct net_budget *b = sandbox_budget(s);
+	const struct net_budget *b = uplink_budget(s);
 
 	if (!budget_has(&s->open, 1) || (b && b->open && s->meter.open >= b->open))
 		return "open";
 	if (b && b->connections && s->meter.connections >= b->connections)
 		return "connections";
-	return sandbox_count_request(s);
+	return uplink_count_request(s);
 }
 
-static void begin(struct sandbox *s, int fd, const unsigned char to[16], uint16_t port)
+/* Names by which programs in containers are used to call the host. */
+static bool is_host(const char *name)
 {
-	char address[ADDRESS_TEXT];
-	struct denial d = {
-		.address = address_text(to, address), .port = port, .phase = EGRESS_DENIED};
-	uint32_t index = net_synthetic_index(s->prefix6, to);
-	const char *name = index ? names_name(s->names, index) : "";
+	return str_equal(name, "localhost") || str_equal(name, "host.docker.internal") ||
+	       str_equal(name, "host.containers.internal");
+}
+
+/* The name that the address stands for; "": none, the address itself is meant; NULL: it stands for nothing. */
+static const char *name_of(const struct uplink *s, const unsigned char to[16], uint32_t *ret_index)
+{
+	const char *name;
+
+	*ret_index = net_synthetic_index(s->prefix6, to);
+	if (net_address_kind(to) == NET_LOOPBACK_ADDRESS)
+		return "localhost";
+	if (!*ret_index || *ret_index == NET_GATEWAY_INDEX)
+		return "";
+	name = names_name(s->names, *ret_index);
+	return name && is_host(name) ? "localhost" : name;
+}
+
+static void begin(struct uplink *s, int fd, const unsigned char to[16], uint16_t port)
+{
+	char address[NET_ADDRESS_TEXT];
+	struct denial d = {.address = address, .port = port, .phase = EGRESS_DENIED};
+	uint32_t index;
+	const char *name = name_of(s, to, &index);
 	struct conn *c;
 
+	net_address_text(to, false, address);
 	d.name = name;
 	/* DNS is not counted among connections, but its sockets are bounded as well. */
-	if (port != 53)
+	if (!name)
+		d.why = "no name has this address";
+	else if (port != 53)
 		d.why = used_up(s);
 	else if (!budget_has(&s->open, 1))
 		d.why = "open";
-	if (!name)
-		d.why = "no name has this address";
 	if (d.why) {
 		record_denial(s, &d);
 		reset_socket(fd);
@@ -667,11 +708,11 @@ static void begin(struct sandbox *s, int fd, const unsigned char to[16], uint16_
 	c = conn_new(s, fd);
 	if (port == 53) {
 		c->handler = &conn_dns;
-	} else if (sandbox_is_egress(s, to)) {
+	} else if (index == NET_GATEWAY_INDEX) {
 		c->handler = &conn_proxy;
 	} else {
 		s->meter.connections++;
-		conn_dial(c, name, index ? NULL : to, port);
+		conn_dial(c, name, name[0] ? NULL : to, port);
 	}
 	if (!c->dead)
 		pump(c);
@@ -679,7 +720,7 @@ static void begin(struct sandbox *s, int fd, const unsigned char to[16], uint16_
 
 void conn_accept(struct listener *l)
 {
-	struct sandbox *s = l->sandbox;
+	struct uplink *s = l->uplink;
 	struct sockaddr_storage to;
 	unsigned char address[16];
 	uint16_t port;
@@ -689,14 +730,14 @@ void conn_accept(struct listener *l)
 		int fd;
 
 		if (records_full(s->role)) {
-			sandbox_pause(s);
+			uplink_pause(s);
 			return;
 		}
 		fd = accept4(l->watch.fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 		if (fd < 0) {
 			/* Without fds or memory; a listener that stays readable would spin. */
 			if (errno != EAGAIN && errno != ECONNABORTED && errno != EINTR)
-				sandbox_pause(s);
+				uplink_pause(s);
 			return;
 		}
 		if (getsockname(fd, (struct sockaddr *)&to, &len) < 0) {
@@ -705,7 +746,7 @@ void conn_accept(struct listener *l)
 		}
 		address_of(&to, address, &port);
 		/* The listener itself was dialled: 127.0.0.1:1. */
-		if (net_address_kind(address) == NET_LOOPBACK_ADDRESS)
+		if (net_address_kind(address) == NET_LOOPBACK_ADDRESS && port == 1)
 			reset_socket(fd);
 		else
 			begin(s, fd, address, port);

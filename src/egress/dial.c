@@ -34,7 +34,7 @@ static void dial_next(struct dial *d);
 
 static struct loop *loop_of(const struct dial *d)
 {
-	return d->conn->sandbox->role->loop;
+	return d->conn->uplink->role->loop;
 }
 
 void dial_stop(struct conn *c)
@@ -53,9 +53,16 @@ void dial_stop(struct conn *c)
 	free(d);
 }
 
+static bool is_localhost(const char *name)
+{
+	const char *dot = strrchr(name, '.');
+
+	return str_equal(dot ? dot + 1 : name, "localhost");
+}
+
 bool dial_is_by_proxy(const struct conn *c)
 {
-	return c->sandbox->role->settings.proxy[0] && !str_equal(c->name, "localhost");
+	return c->uplink->role->settings.proxy[0] && !is_localhost(c->name);
 }
 
 static void dial_won(struct attempt *a)
@@ -66,8 +73,11 @@ static void dial_won(struct attempt *a)
 
 	loop_unwatch(loop_of(a->dial), &a->watch);
 	fd = take_fd(&a->watch.fd);
-	if (!by_proxy)
+	if (!by_proxy) {
 		memcpy(c->address, a->address, 16);
+		c->is_own = net_address_kind(a->address) != NET_LOOPBACK_ADDRESS &&
+			    address_is_own(c->uplink->role, a->address);
+	}
 	dial_stop(c);
 	conn_dialled(c, fd);
 }
@@ -120,7 +130,7 @@ static int attempt_begin(struct dial *d, const unsigned char address[16])
 					.events = EPOLLOUT,
 					.call = on_attempt,
 					.arg = a,
-					.user = &d->conn->sandbox->user}};
+					.user = &d->conn->uplink->user}};
 	memcpy(a->address, address, 16);
 	if (loop_watch(loop_of(d), &a->watch) < 0) {
 		close_fd(&a->watch.fd);
@@ -160,17 +170,20 @@ static void on_next(void *arg)
 /* A destination that a person allowed once has no rule: it must be public then. */
 static bool may_dial(struct conn *c, const unsigned char address[16], struct net_answer *ret)
 {
+	enum net_address_kind kind = net_address_kind(address);
 	struct net_question q = {
 		.name = c->name[0] ? c->name : NULL, .address = address, .port = c->port};
 
+	/* The loopback is this host's in any case, and has rules of its own. */
+	q.own = kind != NET_LOOPBACK_ADDRESS && address_is_own(c->uplink->role, address);
+
 	if (c->is_asked) {
-		ret->allowed = net_address_kind(address) == NET_PUBLIC_ADDRESS &&
-			       !address_is_own(c->sandbox->role, address);
+		ret->allowed = kind == NET_PUBLIC_ADDRESS && !q.own;
 		if (!ret->allowed)
 			snprintf(ret->why, sizeof(ret->why), "not a public address");
 		return ret->allowed;
 	}
-	sandbox_decide(c->sandbox, &q, ret);
+	uplink_decide(c->uplink, &q, ret);
 	return ret->allowed;
 }
 
@@ -237,17 +250,17 @@ static void dial_name(struct dial *d, const char *name)
 	struct network literal;
 	struct err e = {0};
 
-	if (str_equal(name, "localhost") && !d->by_proxy) {
+	if (is_localhost(name) && !d->by_proxy) {
 		on_resolved(d, &loopback, NULL);
 	} else if (net_host(name, strlen(name), canonical, &literal, &e) == NET_IS_ADDRESS) {
 		struct resolved one = {.count = 1};
 
 		memcpy(one.addresses[0], literal.address, 16);
 		on_resolved(d, &one, NULL);
-	} else if (!d->conn->sandbox->role->resolver) {
+	} else if (!d->conn->uplink->role->resolver) {
 		on_resolved(d, NULL, "there is no resolver");
 	} else {
-		resolver_ask(d->conn->sandbox->role->resolver, name, &d->query);
+		resolver_ask(d->conn->uplink->role->resolver, name, &d->query);
 	}
 }
 
@@ -264,7 +277,7 @@ void dial_start(struct conn *c)
 	d->by_proxy = dial_is_by_proxy(c);
 	c->dial = d;
 	if (d->by_proxy) {
-		if (proxy_host(c->sandbox->role->settings.proxy, host, &d->port))
+		if (proxy_host(c->uplink->role->settings.proxy, host, &d->port))
 			dial_name(d, host);
 		else
 			on_resolved(d, NULL, "the proxy of the settings is not http://host:port");

@@ -5,7 +5,7 @@ void dns_udp_ready(struct listener *l)
 {
 }
 
-void lookups_free(struct sandbox *s)
+void lookups_free(struct uplink *s)
 {
 }
 

@@ -1,7 +1,7 @@
 /*
  * What the files of the egress program share.
  *
- * Theory of operation. One process, one thread, one loop. A sandbox (struct sandbox) has listeners inside its
+ * Theory of operation. One process, one thread, one loop. The uplink of a sandbox (struct uplink) has listeners inside its
  * network namespace, rules, a map of names, and connections. A connection (struct conn) has two sides: the
  * client, accepted from inside, and the server, dialled outside. Between both sits a handler, which judges the
  * bytes of each side (`in`) and passes them on (`out` of the other side). Every connection begins with the
@@ -38,7 +38,7 @@ struct role {
 	bool has_settings;
 	struct egress_settings settings;
 	struct resolver *resolver;
-	struct sandbox *sandboxes;
+	struct uplink *uplinks;
 	struct shared_index *indexes; /* compiled rules */
 	uint64_t serial;	      /* of the last connection */
 	struct budget_pool open_pool; /* connections, bounded by fds */
@@ -49,7 +49,7 @@ struct role {
 	char scratch[256 << 10];
 };
 
-/* ---- sandboxes: sandbox.c ---- */
+/* ---- uplinks: uplink.c ---- */
 
 /* A bucket of bytes that fills at a rate. */
 struct bucket {
@@ -59,14 +59,14 @@ struct bucket {
 
 struct listener {
 	struct loop_watch watch;
-	struct sandbox *sandbox;
+	struct uplink *uplink;
 	bool is_udp;
 	uint16_t port;
 };
 
-struct sandbox {
+struct uplink {
 	struct role *role;
-	struct sandbox *next, **back;
+	struct uplink *next, **back;
 	char id[IPC_ID], owner[IPC_ID];
 	bool asks;
 	unsigned char own4[4], own6[16], prefix6[8];
@@ -91,29 +91,27 @@ struct sandbox {
 };
 
 /* Without rules everything is refused. */
-void sandbox_decide(const struct sandbox *s, const struct net_question *q, struct net_answer *ret);
+void uplink_decide(const struct uplink *s, const struct net_question *q, struct net_answer *ret);
 /* NULL: it has no rules. */
-const struct net_budget *sandbox_budget(const struct sandbox *s);
-/* Is this the address of egress itself, inside? */
-bool sandbox_is_egress(const struct sandbox *s, const unsigned char address[16]);
+const struct net_budget *uplink_budget(const struct uplink *s);
 /* Accepts nothing until the next tick. */
-void sandbox_pause(struct sandbox *s);
+void uplink_pause(struct uplink *s);
 /* A bucket is empty: connections go on when it has filled. */
-void sandbox_refill_later(struct sandbox *s);
+void uplink_refill_later(struct uplink *s);
 /* Counts a request or connection of this minute. NULL, or the name of the budget that is used up. */
-const char *sandbox_count_request(struct sandbox *s);
+const char *uplink_count_request(struct uplink *s);
 /* Bytes that passed; up: from the sandbox. NULL, or the name of the budget that is used up. */
-const char *sandbox_count_bytes(struct sandbox *s, bool up, size_t len);
+const char *uplink_count_bytes(struct uplink *s, bool up, size_t len);
 
-struct sandbox *sandbox_find(struct role *r, const char *id);
+struct uplink *uplink_find(struct role *r, const char *id);
 /* Takes over the fds. */
-int sandbox_add(struct role *r, const struct egress_add *a, const int *fds, struct err *e);
-int sandbox_listen(struct sandbox *s, const struct egress_add *a, const int *fds, struct err *e);
+int uplink_add(struct role *r, const struct egress_add *a, const int *fds, struct err *e);
+int uplink_listen(struct uplink *s, const struct egress_add *a, const int *fds, struct err *e);
 /* Each takes over the fd. After an error the sandbox has no rules. */
-int sandbox_set_rules(struct sandbox *s, int fd, struct err *e);
-int sandbox_set_secrets(struct sandbox *s, int fd, struct err *e);
-void sandbox_remove(struct sandbox *s);
-void sandbox_tick(struct sandbox *s);
+int uplink_set_rules(struct uplink *s, int fd, struct err *e);
+int uplink_set_secrets(struct uplink *s, int fd, struct err *e);
+void uplink_remove(struct uplink *s);
+void uplink_tick(struct uplink *s);
 
 /* ---- connections: conn.c, dial.c ---- */
 
@@ -151,7 +149,7 @@ struct handler {
 };
 
 struct conn {
-	struct sandbox *sandbox;
+	struct uplink *uplink;
 	struct conn *next, **back;
 	uint64_t serial, started_ms;
 	int64_t started_ns, active_ns;
@@ -168,10 +166,11 @@ struct conn {
 	bool inspected;
 	bool closing;		     /* no more reads; ends when client.out is sent */
 	bool dead;		     /* ended; freed at the end of the round */
+	bool is_own;		     /* address is one of this host's own */
 	bool tunnelled;		     /* through the operator's proxy, which is being asked */
 	bool is_asked;		     /* --net ask: a person is being asked, or has allowed it */
 	uint64_t tx_bytes, rx_bytes; /* from the sandbox, to it */
-	size_t counted;		     /* its part of sandbox.buffered */
+	size_t counted;		     /* its part of uplink.buffered */
 	struct loop_timer timer;     /* until open: deadline; then idleness */
 	struct loop_timer hold;	     /* see conn_hold */
 	const char *hold_why;
@@ -209,11 +208,16 @@ void conn_reset(struct conn *c);
 void conn_close_server(struct conn *c);
 /* Runs the handler soon: after a callback that came from outside the connection. */
 void conn_step_soon(struct conn *c);
+/*
+ * May the client call the destination by this host (SNI, Host, :authority)? It must be the very name; after an
+ * address was dialled, any that is not denied.
+ */
+bool conn_may_call_it(const struct conn *c, const char *host, size_t len);
 /* Closes what the present rules forbid. */
 void conn_check_again(struct conn *c);
 void conn_free(struct conn *c);
 /* A verdict of a person (--net ask). */
-void conn_verdict(struct sandbox *s, uint64_t serial, bool allow);
+void conn_verdict(struct uplink *s, uint64_t serial, bool allow);
 
 /* dial.c: names to addresses to a connected socket. Ends with one of the three calls below. */
 void dial_start(struct conn *c);
@@ -246,8 +250,8 @@ int inspect_start(struct role *r, struct err *e);
 /* After EGRESS_SETTINGS: settings.ca_file. */
 int inspect_settings(struct role *r, struct err *e);
 /* After EGRESS_RULES and EGRESS_SECRETS; makes the CA and sends EGRESS_CA if rules or secrets need one. */
-int inspect_sandbox(struct sandbox *s, struct err *e);
-void inspect_sandbox_done(struct sandbox *s);
+int inspect_uplink(struct uplink *s, struct err *e);
+void inspect_uplink_done(struct uplink *s);
 
 /* ---- records: record.c ---- */
 
@@ -259,7 +263,7 @@ bool records_full(const struct role *r);
 void records_flush(struct role *r);
 void record_conn(struct conn *c, enum egress_phase phase, const char *why);
 void record_ask(struct conn *c);
-void record_meter(struct sandbox *s, uint32_t type);
+void record_meter(struct uplink *s, uint32_t type);
 /* Denials of the same kind are told together. */
 struct denial {
 	const char *name, *address, *rule, *why, *remedy; /* each may be NULL */
@@ -267,9 +271,9 @@ struct denial {
 	bool udp;
 	enum egress_phase phase; /* EGRESS_DENIED or EGRESS_LOOKUP */
 };
-void record_denial(struct sandbox *s, const struct denial *d);
-void record_tick(struct sandbox *s);
-void record_done(struct sandbox *s);
+void record_denial(struct uplink *s, const struct denial *d);
+void record_tick(struct uplink *s);
+void record_done(struct uplink *s);
 
 /* ---- names: names.c ---- */
 
@@ -308,18 +312,15 @@ void resolver_cancel(struct resolver_query *q);
 /* ---- dns.c, udp.c ---- */
 
 void dns_udp_ready(struct listener *l);
-void lookups_free(struct sandbox *s);
+void lookups_free(struct uplink *s);
 void flows_udp_ready(struct listener *l);
-void flows_check_again(struct sandbox *s);
-void flows_free(struct sandbox *s);
+void flows_check_again(struct uplink *s);
+void flows_free(struct uplink *s);
 
 /* ---- address.c ---- */
 
-#define ADDRESS_TEXT 64
-
 void address_of(const struct sockaddr_storage *a, unsigned char ret[16], uint16_t *ret_port);
 socklen_t address_to(const unsigned char address[16], uint16_t port, struct sockaddr_storage *ret);
-const char *address_text(const unsigned char address[16], char ret[ADDRESS_TEXT]);
 /* Is it an address of this host, however it is written? */
 bool address_is_own(struct role *r, const unsigned char address[16]);
 

@@ -18,11 +18,11 @@ int inspect_settings(struct role *r, struct err *e)
 	return 0;
 }
 
-int inspect_sandbox(struct sandbox *s, struct err *e)
+int inspect_uplink(struct uplink *s, struct err *e)
 {
 	return 0;
 }
 
-void inspect_sandbox_done(struct sandbox *s)
+void inspect_uplink_done(struct uplink *s)
 {
 }

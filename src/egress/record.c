@@ -94,7 +94,7 @@ static void copy_text(char *to, size_t size, const char *from)
 static void fill_record(struct conn *c, enum egress_phase phase, const char *why,
 			struct egress_record *ret)
 {
-	memcpy(ret->id, c->sandbox->id, sizeof(ret->id));
+	memcpy(ret->id, c->uplink->id, sizeof(ret->id));
 	ret->serial = c->serial;
 	ret->started_ms = c->started_ms;
 	ret->phase = (uint8_t)phase;
@@ -102,7 +102,7 @@ static void fill_record(struct conn *c, enum egress_phase phase, const char *why
 	ret->port = c->port;
 	copy_text(ret->name, sizeof(ret->name), c->name);
 	if (!c->name[0] || c->upstream == UPSTREAM_OPEN)
-		address_text(c->address, ret->address);
+		net_address_text(c->address, false, ret->address);
 	copy_text(ret->rule, sizeof(ret->rule), c->answer.rule);
 	copy_text(ret->why, sizeof(ret->why), why);
 	ret->tx_bytes = c->tx_bytes;
@@ -117,7 +117,7 @@ void record_conn(struct conn *c, enum egress_phase phase, const char *why)
 
 	c->opened |= phase == EGRESS_OPENED;
 	fill_record(c, phase, why, &m.record);
-	records_send(c->sandbox->role, &m, -1);
+	records_send(c->uplink->role, &m, -1);
 }
 
 void record_ask(struct conn *c)
@@ -126,10 +126,10 @@ void record_ask(struct conn *c)
 
 	fill_record(c, EGRESS_DENIED, c->answer.why, &m.record);
 	copy_text(m.record.remedy, sizeof(m.record.remedy), c->answer.remedy);
-	records_send(c->sandbox->role, &m, -1);
+	records_send(c->uplink->role, &m, -1);
 }
 
-void record_meter(struct sandbox *s, uint32_t type)
+void record_meter(struct uplink *s, uint32_t type)
 {
 	struct egress m = {.type = type, .meter = s->meter};
 
@@ -145,7 +145,7 @@ static bool is_same(const struct egress_record *a, const struct egress_record *b
 	       str_equal(a->why, b->why);
 }
 
-static void send_row(struct sandbox *s, struct egress_record *row)
+static void send_row(struct uplink *s, struct egress_record *row)
 {
 	struct egress m = {.type = EGRESS_RECORD, .record = *row};
 
@@ -153,7 +153,7 @@ static void send_row(struct sandbox *s, struct egress_record *row)
 	row->count = 0;
 }
 
-void record_denial(struct sandbox *s, const struct denial *d)
+void record_denial(struct uplink *s, const struct denial *d)
 {
 	struct egress_record now = {.started_ms = unix_ms(),
 				    .phase = (uint8_t)d->phase,
@@ -185,7 +185,7 @@ void record_denial(struct sandbox *s, const struct denial *d)
 }
 
 /* Tells how often each was repeated; the kinds of this second are then forgotten. */
-void record_tick(struct sandbox *s)
+void record_tick(struct uplink *s)
 {
 	struct denials *all = s->denials;
 
@@ -206,7 +206,7 @@ void record_tick(struct sandbox *s)
 	s->denials = NULL;
 }
 
-void record_done(struct sandbox *s)
+void record_done(struct uplink *s)
 {
 	free(s->denials);
 	s->denials = NULL;

@@ -31,26 +31,26 @@ static void read_settings(struct role *r, int fd, struct err *e)
 }
 
 /* Messages about one sandbox. */
-static void serve_sandbox(struct sandbox *s, const struct egress *m, int *fds, struct err *e)
+static void serve_uplink(struct uplink *s, const struct egress *m, int *fds, struct err *e)
 {
 	switch (m->type) {
 	case EGRESS_RULES:
-		sandbox_set_rules(s, take_fd(&fds[0]), e);
+		uplink_set_rules(s, take_fd(&fds[0]), e);
 		break;
 	case EGRESS_NAMES:
 		names_open(s->names, take_fd(&fds[0]), e);
 		break;
 	case EGRESS_SECRETS:
-		sandbox_set_secrets(s, take_fd(&fds[0]), e);
+		uplink_set_secrets(s, take_fd(&fds[0]), e);
 		break;
 	case EGRESS_VERDICT:
 		conn_verdict(s, m->verdict.serial, m->verdict.allow);
 		break;
 	case EGRESS_REMOVE:
-		sandbox_remove(s);
+		uplink_remove(s);
 		break;
 	case EGRESS_LISTENERS:
-		sandbox_listen(s, &m->add, fds, e);
+		uplink_listen(s, &m->add, fds, e);
 		memset(fds, -1, EGRESS_FDS * sizeof(*fds));
 		break;
 	default:
@@ -60,17 +60,17 @@ static void serve_sandbox(struct sandbox *s, const struct egress *m, int *fds, s
 
 static void serve(struct role *r, const struct egress *m, int *fds)
 {
-	struct sandbox *s = m->type == EGRESS_SETTINGS ? NULL : sandbox_find(r, m->id);
+	struct uplink *s = m->type == EGRESS_SETTINGS ? NULL : uplink_find(r, m->id);
 	struct egress gone = {.type = EGRESS_GONE};
 	struct err e = {0};
 
 	if (m->type == EGRESS_SETTINGS) {
 		read_settings(r, take_fd(&fds[0]), &e);
 	} else if (m->type == EGRESS_ADD) {
-		sandbox_add(r, &m->add, fds, &e);
+		uplink_add(r, &m->add, fds, &e);
 		memset(fds, -1, EGRESS_FDS * sizeof(*fds));
 	} else if (s) {
-		serve_sandbox(s, m, fds, &e);
+		serve_uplink(s, m, fds, &e);
 	} else if (m->type == EGRESS_REMOVE) {
 		memcpy(gone.meter.id, m->id, sizeof(gone.meter.id));
 		records_send(r, &gone, -1);
@@ -108,8 +108,8 @@ static void on_tick(void *arg)
 {
 	struct role *r = arg;
 
-	for (struct sandbox *s = r->sandboxes; s; s = s->next)
-		sandbox_tick(s);
+	for (struct uplink *s = r->uplinks; s; s = s->next)
+		uplink_tick(s);
 	loop_timer_set(r->loop, &r->tick, TICK_MS);
 }
 
@@ -141,7 +141,7 @@ int role_run(struct role *r)
 		return 125;
 	loop_timer_set(r->loop, &r->tick, TICK_MS);
 	loop_run(r->loop);
-	while (r->sandboxes)
-		sandbox_remove(r->sandboxes);
+	while (r->uplinks)
+		uplink_remove(r->uplinks);
 	return 0;
 }

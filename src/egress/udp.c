@@ -5,10 +5,10 @@ void flows_udp_ready(struct listener *l)
 {
 }
 
-void flows_check_again(struct sandbox *s)
+void flows_check_again(struct uplink *s)
 {
 }
 
-void flows_free(struct sandbox *s)
+void flows_free(struct uplink *s)
 {
 }

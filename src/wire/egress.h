@@ -36,13 +36,6 @@ enum egress_type {
 	EGRESS_PONG,	  /* nothing */
 };
 
-/*
- * The address of egress itself inside, index 0 of the synthetic addresses: 198.18.0.0, and the sandbox's prefix
- * with zeros. UDP and TCP port 53 of every address is the resolver; on this address every other TCP port is an
- * HTTP and SOCKS5 proxy, by convention this one.
- */
-#define EGRESS_PROXY_PORT 3128
-
 struct egress_settings {
 	uint32_t dns_count;
 	char dns[8][64];	      /* "1.1.1.1", "[::1]:5353"; none: as /etc/resolv.conf says */

@@ -1,4 +1,4 @@
-/* A sandbox in the egress program: listeners, rules, budgets, rates, and the end of it. */
+/* The uplink of a sandbox: listeners, rules, budgets, rates, and the end of it. */
 #include "egress/egress_internal.h"
 
 #include "base/log.h"
@@ -54,7 +54,7 @@ static void index_put(struct role *r, struct shared_index *x)
 	free(x);
 }
 
-void sandbox_decide(const struct sandbox *s, const struct net_question *q, struct net_answer *ret)
+void uplink_decide(const struct uplink *s, const struct net_question *q, struct net_answer *ret)
 {
 	memset(ret, 0, sizeof(*ret));
 	ret->rule = "";
@@ -64,16 +64,16 @@ void sandbox_decide(const struct sandbox *s, const struct net_question *q, struc
 		snprintf(ret->why, sizeof(ret->why), "the sandbox has no rules");
 }
 
-const struct net_budget *sandbox_budget(const struct sandbox *s)
+const struct net_budget *uplink_budget(const struct uplink *s)
 {
 	return s->rules ? &net_index_policy(s->rules->index)->budget : NULL;
 }
 
 /* ---- budgets and rates ---- */
 
-const char *sandbox_count_request(struct sandbox *s)
+const char *uplink_count_request(struct uplink *s)
 {
-	const struct net_budget *b = sandbox_budget(s);
+	const struct net_budget *b = uplink_budget(s);
 	uint32_t minute = (uint32_t)(now_ns() / 60000000000);
 
 	if (minute != s->requests_minute) {
@@ -86,9 +86,9 @@ const char *sandbox_count_request(struct sandbox *s)
 	return NULL;
 }
 
-const char *sandbox_count_bytes(struct sandbox *s, bool up, size_t len)
+const char *uplink_count_bytes(struct uplink *s, bool up, size_t len)
 {
-	const struct net_budget *b = sandbox_budget(s);
+	const struct net_budget *b = uplink_budget(s);
 
 	if (up)
 		s->meter.tx_bytes += len;
@@ -122,7 +122,7 @@ static void fill(struct bucket *b)
 
 static void on_refill(void *arg)
 {
-	struct sandbox *s = arg;
+	struct uplink *s = arg;
 
 	fill(&s->up);
 	fill(&s->down);
@@ -130,15 +130,15 @@ static void on_refill(void *arg)
 		conn_step_soon(c);
 }
 
-void sandbox_refill_later(struct sandbox *s)
+void uplink_refill_later(struct uplink *s)
 {
 	if (!s->refill.place)
 		loop_timer_set(s->role->loop, &s->refill, REFILL_MS);
 }
 
-static void set_rates(struct sandbox *s)
+static void set_rates(struct uplink *s)
 {
-	const struct net_budget *b = sandbox_budget(s);
+	const struct net_budget *b = uplink_budget(s);
 
 	s->up.rate = b ? b->tx_rate : 0;
 	s->down.rate = b ? b->rx_rate : 0;
@@ -148,7 +148,7 @@ static void set_rates(struct sandbox *s)
 
 /* ---- messages ---- */
 
-int sandbox_set_rules(struct sandbox *s, int fd, struct err *e)
+int uplink_set_rules(struct uplink *s, int fd, struct err *e)
 {
 	auto_close int mine = fd;
 	struct shared_index *old = s->rules;
@@ -165,10 +165,10 @@ int sandbox_set_rules(struct sandbox *s, int fd, struct err *e)
 		conn_check_again(c);
 	flows_check_again(s);
 	index_put(s->role, old);
-	return s->rules ? inspect_sandbox(s, e) : -1;
+	return s->rules ? inspect_uplink(s, e) : -1;
 }
 
-static void forget_secrets(struct sandbox *s)
+static void forget_secrets(struct uplink *s)
 {
 	if (s->secrets)
 		explicit_bzero(s->secrets, s->secret_count * sizeof(*s->secrets));
@@ -177,7 +177,7 @@ static void forget_secrets(struct sandbox *s)
 	s->secret_count = 0;
 }
 
-int sandbox_set_secrets(struct sandbox *s, int fd, struct err *e)
+int uplink_set_secrets(struct uplink *s, int fd, struct err *e)
 {
 	auto_close int mine = fd;
 	char *bytes = NULL;
@@ -193,25 +193,16 @@ int sandbox_set_secrets(struct sandbox *s, int fd, struct err *e)
 			forget_secrets(s);
 			return err_set(e, ERR_INVALID, "the secrets are malformed");
 		}
-	return inspect_sandbox(s, e);
+	return inspect_uplink(s, e);
 }
 
-struct sandbox *sandbox_find(struct role *r, const char *id)
+struct uplink *uplink_find(struct role *r, const char *id)
 {
-	struct sandbox *s = r->sandboxes;
+	struct uplink *s = r->uplinks;
 
 	while (s && !str_equal(s->id, id))
 		s = s->next;
 	return s;
-}
-
-bool sandbox_is_egress(const struct sandbox *s, const unsigned char address[16])
-{
-	static const unsigned char v4[16] = {[10] = 0xff, [11] = 0xff, [12] = 198, [13] = 18};
-	unsigned char v6[16] = {0};
-
-	memcpy(v6, s->prefix6, sizeof(s->prefix6));
-	return memcmp(address, v4, 16) == 0 || memcmp(address, v6, 16) == 0;
 }
 
 /* ---- listeners ---- */
@@ -228,21 +219,21 @@ static void on_listener(void *arg, uint32_t events)
 		flows_udp_ready(l);
 }
 
-void sandbox_pause(struct sandbox *s)
+void uplink_pause(struct uplink *s)
 {
 	for (size_t i = 0; i < s->listener_count; i++)
 		if (!s->listeners[i].is_udp)
 			loop_unwatch(s->role->loop, &s->listeners[i].watch);
 }
 
-static void watch_listeners(struct sandbox *s)
+static void watch_listeners(struct uplink *s)
 {
 	for (size_t i = 0; i < s->listener_count; i++)
 		if (!s->listeners[i].watch.active)
 			loop_watch(s->role->loop, &s->listeners[i].watch);
 }
 
-static void close_listeners(struct sandbox *s)
+static void close_listeners(struct uplink *s)
 {
 	for (size_t i = 0; i < s->listener_count; i++) {
 		loop_unwatch(s->role->loop, &s->listeners[i].watch);
@@ -254,14 +245,14 @@ static void close_listeners(struct sandbox *s)
 }
 
 /* Which listener it is, by its type and port; accepted sockets inherit the options. */
-static int listener_init(struct listener *l, struct sandbox *s, int fd)
+static int listener_init(struct listener *l, struct uplink *s, int fd)
 {
 	struct sockaddr_storage at;
 	socklen_t len = sizeof(int);
 	unsigned char address[16];
 	int type = 0, on = 1;
 
-	*l = (struct listener){.sandbox = s,
+	*l = (struct listener){.uplink = s,
 			       .watch = {.fd = fd,
 					 .events = EPOLLIN,
 					 .call = on_listener,
@@ -282,7 +273,7 @@ static int listener_init(struct listener *l, struct sandbox *s, int fd)
 	return fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
-int sandbox_listen(struct sandbox *s, const struct egress_add *a, const int *fds, struct err *e)
+int uplink_listen(struct uplink *s, const struct egress_add *a, const int *fds, struct err *e)
 {
 	bool ok = true;
 
@@ -303,12 +294,12 @@ int sandbox_listen(struct sandbox *s, const struct egress_add *a, const int *fds
 
 /* ---- life ---- */
 
-int sandbox_add(struct role *r, const struct egress_add *a, const int *fds, struct err *e)
+int uplink_add(struct role *r, const struct egress_add *a, const int *fds, struct err *e)
 {
-	struct sandbox *s = sandbox_find(r, a->id);
+	struct uplink *s = uplink_find(r, a->id);
 
 	if (s)
-		sandbox_remove(s);
+		uplink_remove(s);
 	s = must_alloc(calloc(1, sizeof(*s)));
 	s->role = r;
 	memcpy(s->id, a->id, sizeof(s->id));
@@ -319,15 +310,15 @@ int sandbox_add(struct role *r, const struct egress_add *a, const int *fds, stru
 	s->open = (struct budget){
 		.max = UINT64_MAX, .pool = &r->open_pool, .is_operator = r->one_run};
 	s->refill = (struct loop_timer){.call = on_refill, .arg = s};
-	s->next = r->sandboxes;
-	s->back = &r->sandboxes;
+	s->next = r->uplinks;
+	s->back = &r->uplinks;
 	if (s->next)
 		s->next->back = &s->next;
-	r->sandboxes = s;
-	return sandbox_listen(s, a, fds, e);
+	r->uplinks = s;
+	return uplink_listen(s, a, fds, e);
 }
 
-void sandbox_remove(struct sandbox *s)
+void uplink_remove(struct uplink *s)
 {
 	struct role *r = s->role;
 
@@ -342,7 +333,7 @@ void sandbox_remove(struct sandbox *s)
 	record_tick(s);
 	record_meter(s, EGRESS_GONE);
 	record_done(s);
-	inspect_sandbox_done(s);
+	inspect_uplink_done(s);
 	forget_secrets(s);
 	names_free(s->names);
 	index_put(r, s->rules);
@@ -352,7 +343,7 @@ void sandbox_remove(struct sandbox *s)
 	free(s);
 }
 
-void sandbox_tick(struct sandbox *s)
+void uplink_tick(struct uplink *s)
 {
 	record_tick(s);
 	if (memcmp(&s->meter, &s->told, sizeof(s->meter)) != 0) {
