@@ -41,6 +41,7 @@ extern const struct seccomp_profile seccomp_profile_front;   /* roles of the dae
 extern const struct seccomp_profile seccomp_profile_audit;
 extern const struct seccomp_profile seccomp_profile_remote;
 extern const struct seccomp_profile seccomp_profile_egress;
+extern const struct seccomp_profile seccomp_profile_signer;
 extern const struct seccomp_profile seccomp_profile_warm_host; /* see warm/warm.h */
 extern const struct seccomp_profile seccomp_profile_reaper;
 extern const struct seccomp_profile seccomp_profile_watcher;

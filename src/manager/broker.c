@@ -128,6 +128,13 @@ void broker_ask_id(struct broker *b, uint32_t type, const char *id, broker_done 
 
 /* ---- receiving ---- */
 
+/* More answers to this question follow; IPC_DONE is the last. */
+static bool is_one_of_list(const struct broker_question *a, const struct ipc *m)
+{
+	return (a->type == IPC_SNAPSHOT_LIST && m->type == IPC_SNAPSHOT_IS) ||
+	       (a->type == IPC_SECRET_LIST && m->type == IPC_SECRET_IS);
+}
+
 static struct broker_question *take_question(struct broker *b, const struct ipc *m)
 {
 	struct broker_question **at = &b->table[m->serial % BUCKETS], *a;
@@ -135,7 +142,7 @@ static struct broker_question *take_question(struct broker *b, const struct ipc 
 	while (*at && (*at)->serial != m->serial)
 		at = &(*at)->next;
 	a = *at;
-	if (a && !(a->type == IPC_SNAPSHOT_LIST && m->type == IPC_SNAPSHOT_IS))
+	if (a && !is_one_of_list(a, m))
 		*at = a->next;
 	return a;
 }
@@ -150,7 +157,7 @@ static void undo_boot(struct broker *b, const struct ipc *m)
 static void take_reply(struct broker *b, const struct ipc *m, int fd)
 {
 	struct broker_question *a = take_question(b, m);
-	bool again = a && a->type == IPC_SNAPSHOT_LIST && m->type == IPC_SNAPSHOT_IS;
+	bool again = a && is_one_of_list(a, m);
 
 	if (a && a->done) {
 		a->done(a->arg, m, fd);

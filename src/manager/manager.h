@@ -152,6 +152,24 @@ void manager_snapshot_abandon(struct manager *m, const struct ipc_snapshot *info
 void manager_snapshot_keep(struct manager *m, const struct caller *who,
 			   const struct ipc_snapshot *info, json_done done, void *arg);
 
+/* ---- secrets.c: stored secrets; the caller's own ---- */
+struct secret_put {
+	struct secret_rule
+		rule; /* hosts, header and prefix may be empty: those of before, or the usual */
+	const char *value; /* NULL: that of before */
+	size_t value_len;
+	const char *metadata; /* JSON, or NULL */
+	bool is_new;	      /* refused if there is one of this name */
+};
+void manager_secret_put(struct manager *m, const struct caller *who, const struct secret_put *put,
+			json_done done, void *arg);
+/* By name or id. */
+void manager_secret_delete(struct manager *m, const struct caller *who, const char *name,
+			   json_done done, void *arg);
+/* name NULL: {"secrets":[...]}, with those that the operator's settings let this caller use. */
+void manager_secrets(struct manager *m, const struct caller *who, const char *name, json_done done,
+		     void *arg);
+
 /* ---- watching ---- */
 void sandbox_stats(struct sandbox *s, json_done done, void *arg); /* with "history" */
 void manager_stats(struct manager *m, const struct caller *who, json_done done, void *arg);

@@ -153,6 +153,7 @@ struct manager {
 	struct host_entry *warm_hosts; /* hosts.c */
 	uint64_t pool_wait_ms;
 	uint64_t last_created_ms;
+	struct ipc_signer signer; /* its exchange key, or why nothing can be stored */
 	struct loop_timer pool_timer, sample_timer, ended_timer;
 	char epoch[IPC_ID]; /* of the numbers of events, which begin anew with each front */
 	struct sandbox_event *events[4096];
@@ -254,6 +255,9 @@ void audit_caller(struct manager *m, const struct caller *who, const struct audi
 		  void (*done)(void *arg, const struct err *e), void *arg);
 /* Counts a request that is refused because the audit entry could not be written; sets the error. */
 void audit_refused(struct manager *m, const struct err *why, struct err *ret);
+
+/* ---- secrets.c ---- */
+void secrets_news(struct manager *m, const struct ipc_signer *news);
 
 /* ---- destroy.c ---- */
 void destroy_begin(struct job *j);

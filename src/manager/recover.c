@@ -298,6 +298,9 @@ void manager_news(struct manager *m, const struct ipc *news, int fd)
 		snapshots_sweep(m);
 		recover_step(m);
 		break;
+	case IPC_SIGNER:
+		secrets_news(m, &news->signer);
+		break;
 	case IPC_DIED:
 		sandbox_died(m, &news->died);
 		break;

@@ -370,15 +370,21 @@ const struct config_volume *config_volume_find(const struct config *c, const cha
 	return NULL;
 }
 
-bool config_volume_allows(const struct config_volume *v, const char *token, const char *name)
+bool config_allows_token(const char tokens[][CONFIG_NAME], uint32_t count, const char *token,
+			 const char *name)
 {
 	if (!*token)
 		return true;
-	for (uint32_t i = 0; i < v->token_count; i++)
-		if (str_equal(v->tokens[i], "*") || str_equal(v->tokens[i], token) ||
-		    (*name && str_equal(v->tokens[i], name)))
+	for (uint32_t i = 0; i < count; i++)
+		if (str_equal(tokens[i], "*") || str_equal(tokens[i], token) ||
+		    (*name && str_equal(tokens[i], name)))
 			return true;
 	return false;
+}
+
+bool config_volume_allows(const struct config_volume *v, const char *token, const char *name)
+{
+	return config_allows_token(v->tokens, v->token_count, token, name);
 }
 
 void config_socket_path(const struct config *c, char *ret, size_t size)

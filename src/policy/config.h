@@ -13,6 +13,7 @@
 #pragma once
 
 #include "base/base.h"
+#include "model/secret.h"
 #include "model/spec.h"
 
 #define CONFIG_NAME 64 /* as IPC_NAME */
@@ -76,6 +77,19 @@ struct config_e2b {
 	uint64_t timeout_ms; /* the service ends a sandbox that was not renewed for this long */
 };
 
+/* A secret of the operator's, which tokens may name. */
+struct config_secret {
+	struct secret_def def;
+	uint32_t token_count; /* 0: for the operator only */
+	char tokens[CONFIG_TOKENS][CONFIG_NAME];
+};
+
+/* Of role signer. */
+struct config_keys {
+	struct secret_source master;   /* empty: nothing is encrypted, and no secret stored */
+	struct secret_source previous; /* the master before: the keyring is wrapped anew */
+};
+
 struct config {
 	uint32_t listen_count;
 	char listen[CONFIG_LISTEN][CONFIG_ADDRESS]; /* "127.0.0.1:7070", "[::1]:0", "unix:/PATH" */
@@ -113,6 +127,9 @@ struct config {
 	struct config_audit audit;
 	struct config_warm warm;
 	struct config_e2b e2b;
+	struct config_keys keys;
+	uint32_t secret_count;
+	struct config_secret secrets[CONFIG_ITEMS];
 
 	/* Host and Origin headers that are allowed besides the addresses of listen. */
 	uint32_t host_count, origin_count;
@@ -144,7 +161,10 @@ int config_read(int fd, struct config *ret, struct err *e);
 /* NULL if no image or volume has this name. */
 const struct config_image *config_image_find(const struct config *c, const char *name);
 const struct config_volume *config_volume_find(const struct config *c, const char *name);
-/* May this token (id and name; "" is the operator) use the volume? */
+/* Is this token (id and name; "" is the operator) in the list? */
+bool config_allows_token(const char tokens[][CONFIG_NAME], uint32_t count, const char *token,
+			 const char *name);
+/* The same for a volume's list. */
 bool config_volume_allows(const struct config_volume *v, const char *token, const char *name);
 
 /* The daemon's Unix socket and its token file, from the finished directories. */

@@ -8,8 +8,24 @@
 #include "policy/config_yaml.h"
 
 #include "policy/events.h"
+#include "policy/secret_yaml.h"
 
-enum kind { SECTION, SIZE, TIME, COUNT, MILLI, BOOL, NAME, TEXT, PATH, LIST, IMAGES, VOLUMES };
+enum kind {
+	SECTION,
+	SIZE,
+	TIME,
+	COUNT,
+	MILLI,
+	BOOL,
+	NAME,
+	TEXT,
+	PATH,
+	LIST,
+	IMAGES,
+	VOLUMES,
+	SECRETS,
+	SOURCE
+};
 
 struct config_key {
 	const char *section; /* "" is the top */
@@ -96,6 +112,14 @@ static const struct config_key keys[] = {
 	{"volumes", "path", PATH, IN(config_volume, path), 0, 0, NULL},
 	{"volumes", "read_only", BOOL, IN(config_volume, read_only), 0, 0, "true"},
 	{"volumes", "tokens", ITEMS_IN(config_volume, tokens, token_count, NULL)},
+
+	{"", "secrets", SECRETS, 0, 0, 0, 0, NULL},
+	/* Not a section of the file: read_tokens uses it for the lists in `secrets`. */
+	{"secret tokens", "tokens", ITEMS_IN(config_secret, tokens, token_count, NULL)},
+
+	{"", "keys", SECTION, 0, 0, 0, 0, NULL},
+	{"keys", "master", SOURCE, AT(keys.master), 0, 0, NULL},
+	{"keys", "previous", SOURCE, AT(keys.previous), 0, 0, NULL},
 
 	{"", "snapshots", SECTION, 0, 0, 0, 0, NULL},
 	{"snapshots", "max_bytes", SIZE, AT(snapshot_max_bytes), 1024, 0, "4G"},
@@ -358,10 +382,47 @@ static int put_volume(void *arg)
 	return 0;
 }
 
+/* The list `tokens` of a secret. */
+static int read_tokens(void *arg, const char *key)
+{
+	struct config_reader *r = arg;
+	void *base = r->base;
+	int rc;
+
+	r->base = &r->c->secrets[r->c->secret_count];
+	rc = put_list(r, find_key("secret tokens", "tokens"));
+	r->base = base;
+	return rc;
+}
+
+static int put_secret(void *arg)
+{
+	struct config_reader *r = arg;
+	const struct secret_yaml_in in = {.other_key = read_tokens, .arg = r};
+	struct config_secret *fresh = &r->c->secrets[r->c->secret_count];
+	char name[CONFIG_NAME] = "";
+	bool taken = false;
+
+	for (uint32_t i = 0; events_at_scalar(&r->ev) && i < r->c->secret_count; i++)
+		taken |= str_equal(r->c->secrets[i].def.rule.name, events_text(&r->ev));
+	if (put_new_name(r, "secrets", name, taken, r->c->secret_count == CONFIG_ITEMS) < 0 ||
+	    events_next(&r->ev) < 0)
+		return -1;
+	memset(fresh, 0, sizeof(*fresh));
+	if (secret_yaml_read(&r->ev, name, &in, &fresh->def) < 0)
+		return -1;
+	r->c->secret_count++;
+	return 0;
+}
+
 static int put_named(struct config_reader *r, const struct config_key *k)
 {
 	if (r->ev.event.type != YAML_MAPPING_START_EVENT)
 		return events_wrong_type(&r->ev, k->name, "a mapping of names");
+	if (k->kind == SECRETS) {
+		r->c->secret_count = 0;
+		return events_each(&r->ev, put_secret, r);
+	}
 	if (k->kind == IMAGES)
 		r->c->image_count = 0;
 	else
@@ -375,8 +436,10 @@ static int read_value(struct config_reader *r, const struct config_key *k)
 {
 	if (k->kind == LIST)
 		return put_list(r, k);
-	if (k->kind == IMAGES || k->kind == VOLUMES)
+	if (k->kind == IMAGES || k->kind == VOLUMES || k->kind == SECRETS)
 		return put_named(r, k);
+	if (k->kind == SOURCE)
+		return secret_yaml_source(&r->ev, r->at, (void *)((char *)r->base + k->offset));
 	if (k->kind != SECTION)
 		return put_scalar(r, k);
 	if (r->ev.event.type != YAML_MAPPING_START_EVENT)

@@ -42,6 +42,16 @@ static const struct ipc_text died_texts[] = {TEXT(died.id), TEXT(died.why), {0}}
 static const struct ipc_text remote_texts[] = {TEXT(remote.id), TEXT(remote.name), {0}};
 static const struct ipc_text query_texts[] = {TEXT(query.target), {0}};
 static const struct ipc_text ping_texts[] = {TEXT(ping.silent), {0}};
+static const struct ipc_text secret_texts[] = {TEXT(secret.owner),
+					       TEXT(secret.id),
+					       TEXT(secret.rule.name),
+					       TEXT(secret.rule.header),
+					       TEXT(secret.rule.prefix),
+					       TEXT(secret.metadata),
+					       {0}};
+static const struct ipc_text use_texts[] = {
+	TEXT(use.id), TEXT(use.owner), TEXT(use.owner_name), {0}};
+static const struct ipc_text signer_texts[] = {TEXT(signer.why), {0}};
 static const struct ipc_text no_texts[] = {{0}};
 
 static const struct shape {
@@ -58,12 +68,15 @@ static const struct shape {
 	[IPC_ROW_PUT... IPC_ROW_GET] = {sizeof(struct ipc_row), row_texts},
 	[IPC_NETWORK... IPC_NET_ANSWER] = {sizeof(struct ipc_network), network_texts},
 	[IPC_QUIT] = {0, no_texts},
+	[IPC_SECRET_PUT... IPC_SECRET_DELETE] = {sizeof(struct ipc_secret), secret_texts},
+	[IPC_SECRET_USE] = {sizeof(struct ipc_secret_use), use_texts},
 	[IPC_DONE] = {IPC_ID, id_texts},
 	[IPC_BOOTED] = {sizeof(struct ipc_booted), booted_texts},
 	[IPC_STATS_ARE] = {sizeof(struct ipc_stats), stats_texts},
 	[IPC_SNAPSHOT_IS] = {sizeof(struct ipc_snapshot), snapshot_texts},
 	[IPC_ROW_IS] = {sizeof(struct ipc_row), row_texts},
 	[IPC_NETWORK_IS] = {sizeof(struct ipc_network), network_texts},
+	[IPC_SECRET_IS] = {sizeof(struct ipc_secret), secret_texts},
 	[IPC_ADOPTED] = {sizeof(struct ipc_booted), booted_texts},
 	[IPC_READY] = {0, no_texts},
 	[IPC_DIED] = {sizeof(struct ipc_died), died_texts},
@@ -74,6 +87,7 @@ static const struct shape {
 	[IPC_NET_METER] = {sizeof(struct egress_meter), net_meter_texts},
 	[IPC_NET_ASKS] = {sizeof(struct egress_record), net_record_texts},
 	[IPC_FOREIGN] = {IPC_ID, id_texts},
+	[IPC_SIGNER] = {sizeof(struct ipc_signer), signer_texts},
 	[IPC_REMOTE_CREATE... IPC_REMOTE_GONE] = {sizeof(struct ipc_remote), remote_texts},
 	[IPC_AUDIT_WRITE] = {sizeof(struct audit_entry), no_texts},
 	[IPC_AUDIT_QUERY] = {sizeof(struct audit_query), query_texts},
@@ -149,6 +163,29 @@ static bool lists_have_ends(const struct ipc_boot *b)
 	return true;
 }
 
+static bool secret_has_ends(const struct secret_rule *r)
+{
+	if (r->host_count > SECRET_HOSTS)
+		return false;
+	for (uint32_t i = 0; i < r->host_count; i++)
+		if (!str_has_end(r->hosts[i], SECRET_HOST))
+			return false;
+	return true;
+}
+
+static bool uses_have_ends(const struct ipc_secret_use *u)
+{
+	if (u->count > SECRETS_MAX)
+		return false;
+	for (uint32_t i = 0; i < u->count; i++)
+		if (!str_has_end(u->items[i].name, IPC_NAME) ||
+		    !str_has_end(u->items[i].placeholder, SECRET_PLACEHOLDER) ||
+		    !str_has_end(u->items[i].host, SECRET_HOST) ||
+		    !str_has_end(u->items[i].header, SECRET_HEADER))
+			return false;
+	return true;
+}
+
 static bool is_well_formed(const struct ipc *m, size_t len)
 {
 	const struct shape *s;
@@ -173,6 +210,10 @@ static bool is_well_formed(const struct ipc *m, size_t len)
 	if (s->texts == remote_texts)
 		return ipc_id_is_valid(m->remote.id) &&
 		       (!m->remote.name[0] || remote_name_is_valid(m->remote.name));
+	if (s->texts == secret_texts)
+		return secret_has_ends(&m->secret.rule);
+	if (s->texts == use_texts)
+		return uses_have_ends(&m->use);
 	return s->texts != boot_texts || lists_have_ends(&m->boot);
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/base.h"
 #include "model/layer.h"
+#include "model/secret.h"
 #include "model/spec.h"
 #include "wire/egress.h"
 #include "wire/ids.h"
@@ -38,6 +39,11 @@ enum ipc_type {
 	IPC_NETWORK, /* ipc_network (id); fd: the request's own rules, a struct net_policy -> IPC_NETWORK_IS */
 	IPC_NET_ANSWER, /* ipc_network (id, serial, allows): to IPC_NET_ASKS -> IPC_DONE */
 	IPC_QUIT,	/* the front is done; graceful shutdown */
+	/* Secrets; the broker passes these on to role signer, and its answers back */
+	IPC_SECRET_PUT, /* ipc_secret; fd: memfd, the value sealed to the exchange key, or -1: as it was -> IPC_SECRET_IS */
+	IPC_SECRET_LIST, /* ipc_secret (owner; name, id or "": all) -> one IPC_SECRET_IS each, then IPC_DONE */
+	IPC_SECRET_DELETE, /* ipc_secret (owner, name or id) -> IPC_DONE */
+	IPC_SECRET_USE,	   /* ipc_secret_use: all that the sandbox may use -> IPC_DONE */
 	/* broker to front */
 	IPC_DONE = 32, /* id; err.kind is set if the request failed */
 	IPC_BOOTED,    /* ipc_booted */
@@ -45,6 +51,7 @@ enum ipc_type {
 	IPC_SNAPSHOT_IS,
 	IPC_ROW_IS,
 	IPC_NETWORK_IS, /* ipc_network */
+	IPC_SECRET_IS,
 	/* news, serial 0 */
 	IPC_ADOPTED, /* ipc_booted and the fd of its link: a sandbox of an earlier daemon */
 	IPC_READY,   /* all adopted sandboxes were sent; serving may begin */
@@ -59,6 +66,7 @@ enum ipc_type {
 	IPC_NET_METER,	/* egress_meter */
 	IPC_NET_ASKS,	/* egress_record: waits for IPC_NET_ANSWER */
 	IPC_FOREIGN,	/* id: of another version of cloche; left alone, and so is its row */
+	IPC_SIGNER,	/* ipc_signer: role signer was started, or it says why it stores nothing */
 	/* broker to role remote, about sandboxes that another service runs: ipc_remote */
 	IPC_REMOTE_CREATE = 64, /* id -> IPC_REMOTE_DONE with name and the link's fd */
 	IPC_REMOTE_CONNECT,	/* id, name -> IPC_REMOTE_DONE with a new link */
@@ -181,6 +189,39 @@ struct ipc_peer {
 	uint8_t is_operator; /* may do everything without a token (rule 7) */
 };
 
+/* A stored secret, without its value: no message has a way back for it. */
+struct ipc_secret {
+	char owner[IPC_ID];
+	char id[IPC_ID]; /* the store's */
+	struct secret_rule rule;
+	char metadata[1024]; /* the client's, as JSON, or "" */
+	uint32_t version;
+	uint8_t is_new;	       /* IPC_SECRET_PUT: must not exist yet */
+	uint8_t is_configured; /* by the operator's settings: cannot be changed by clients */
+	uint64_t created_ms, updated_ms;
+};
+
+/* From the signer the answer to the broker has an fd: rows for EGRESS_SECRETS, which the broker does not read. */
+struct ipc_secret_use {
+	char id[IPC_ID];    /* of the sandbox */
+	char owner[IPC_ID]; /* its owner, and the owner's name; the broker fills them in */
+	char owner_name[IPC_NAME];
+	uint32_t count;
+	struct {
+		char name[IPC_NAME];
+		char placeholder[SECRET_PLACEHOLDER];
+		char host
+			[SECRET_HOST]; /* "": the secret's own. Else the header is set there (E2B's rules): */
+		char header[SECRET_HEADER]; /* and there is no placeholder */
+	} items[SECRETS_MAX];
+};
+
+struct ipc_signer {
+	uint8_t can_store;
+	unsigned char exchange_key[32]; /* public */
+	char why[256];			/* it cannot store */
+};
+
 /* Proves that the role's loop runs. To the front it also tells how the other roles are. */
 struct ipc_ping {
 	uint32_t interval_ms; /* until the next ping */
@@ -232,6 +273,9 @@ struct ipc {
 		struct ipc_peer peer;
 		struct ipc_remote remote;
 		struct ipc_ping ping;
+		struct ipc_secret secret;
+		struct ipc_secret_use use;
+		struct ipc_signer signer;
 		struct audit_entry entry;
 		struct audit_query query;
 		struct audit_page page;

@@ -344,8 +344,15 @@ static const struct route routes[] = {
 	{"POST", "/templates", e2b_unbuilt, 0, BODY_JSON, 0, "Builds a template (E2B)", NULL},
 	{"POST", "/volumes", e2b_unbuilt, 0, BODY_JSON, 0, "Makes a volume (E2B)", NULL},
 	{"GET", "/volumes", e2b_unbuilt, 0, BODY_NONE, 0, "Lists volumes (E2B)", NULL},
-	{"POST", "/secrets", e2b_unbuilt, 0, BODY_JSON, 0, "Makes a secret (E2B)", NULL},
-	{"GET", "/secrets", e2b_unbuilt, 0, BODY_NONE, 0, "Lists secrets (E2B)", NULL},
+	{"POST", "/secrets", e2b_secret_create, SCOPE_RUN, BODY_JSON, 0, "Stores a secret (E2B)",
+	 NULL},
+	{"GET", "/secrets", e2b_secrets, SCOPE_READ, BODY_NONE, 0, "Lists secrets (E2B)", NULL},
+	{"GET", "/secrets/{name}", e2b_secret_get, SCOPE_READ, BODY_NONE, 0, "Shows one (E2B)",
+	 NULL},
+	{"POST", "/secrets/{name}", e2b_secret_update, SCOPE_RUN, BODY_JSON, 0,
+	 "Changes its value (E2B)", NULL},
+	{"DELETE", "/secrets/{name}", e2b_secret_delete, SCOPE_RUN, BODY_JSON, 0,
+	 "Removes it (E2B)", NULL},
 };
 
 const struct door e2b_control_door = {

@@ -77,7 +77,8 @@ void e2b_control(struct exchange *x);
 
 typedef void e2b_route_call(struct exchange *x);
 e2b_route_call e2b_create, e2b_list, e2b_metrics_many, e2b_snapshots, e2b_snapshot_delete,
-	e2b_alias, e2b_unbuilt;
+	e2b_alias, e2b_unbuilt, e2b_secrets, e2b_secret_create, e2b_secret_update, e2b_secret_get,
+	e2b_secret_delete;
 e2b_control_call e2b_metrics, e2b_network, e2b_snapshot, e2b_fork;
 /* The id of the snapshot that a template's name stands for, among those of the manager; NULL: none. */
 const char *e2b_snapshot_id(const json_t *snapshots, const char *template);

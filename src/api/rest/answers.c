@@ -75,6 +75,10 @@ static const struct {
 	{"Snapshot", "id:string name:string? digest:string size_bytes:integer excluded:[string] "
 		     "created_at:string sandbox:string?"},
 	{"Snapshots", "snapshots:[Snapshot]"},
+	{"Secret", "id?:string name:string hosts:[string] header:string uses:integer? "
+		   "configured:boolean version:integer metadata:object created_at:string? "
+		   "updated_at:string?"},
+	{"Secrets", "secrets:[Secret]"},
 	{"Fork", "sandbox?:Sandbox error?:ErrorBody"},
 	{"Forks", "sandboxes:[Fork]"},
 	{"Token",
@@ -146,6 +150,11 @@ static const struct {
 	{"GET " BOX "/health", "sandboxHealth", "200:HealthOfSandbox"},
 	{"GET " BOX "/logs", "sandboxLogs", "200:Logs"},
 	{"GET /v1/events", "events", "200:text/event-stream"},
+	{"GET /v1/secrets", "listSecrets", "200:Secrets"},
+	{"POST /v1/secrets", "createSecret", "201:Secret"},
+	{"GET /v1/secrets/{name}", "getSecret", "200:Secret"},
+	{"PUT /v1/secrets/{name}", "putSecret", "200:Secret"},
+	{"DELETE /v1/secrets/{name}", "deleteSecret", "204"},
 	{"GET /v1/snapshots", "listSnapshots", "200:Snapshots"},
 	{"DELETE /v1/snapshots/{id}", "deleteSnapshot", "204"},
 	{"GET /v1/snapshots/{id}/tar", "exportSnapshot", "200:application/x-tar"},

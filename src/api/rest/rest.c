@@ -115,6 +115,16 @@ static const struct route routes[] = {
 	{"PUT", "/v1/snapshots/{id}/tar", v1_snapshot_put_tar, FILES, BODY_STREAM, 0,
 	 "A tar becomes a snapshot", NULL},
 
+	{"GET", "/v1/secrets", v1_secrets, READ, BODY_NONE, 0,
+	 "Lists secrets; no answer ever has a value", NULL},
+	{"POST", "/v1/secrets", v1_secret_create, RUN, BODY_JSON, 0, "Stores a new secret",
+	 &v1_secret_create_table},
+	{"GET", "/v1/secrets/{name}", v1_secret_get, READ, BODY_NONE, 0, "Shows one", NULL},
+	{"PUT", "/v1/secrets/{name}", v1_secret_put, RUN, BODY_JSON, 0,
+	 "Stores a secret, or changes what is given of it; sandboxes that use it get the new value",
+	 &v1_secret_put_table},
+	{"DELETE", "/v1/secrets/{name}", v1_secret_delete, RUN, BODY_NONE, 0, "Removes one", NULL},
+
 	{"ANY", BOX "/ports/{port}/*", v1_port, RUN, BODY_STREAM, ROUTE_ANY_METHOD | AWAKE,
 	 "Passes the request on to a port inside", NULL},
 	{"ANY", BOX "/ports/{port}", v1_port, RUN, BODY_STREAM, ROUTE_ANY_METHOD | AWAKE,

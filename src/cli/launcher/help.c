@@ -12,6 +12,7 @@ static const char overview[] =
 	"  cloche serve [--config FILE] [--listen ADDR]   the daemon: sandboxes that live on\n"
 	"  cloche create | ps | exec | cp | ls | cat | rm | kill | stats | logs\n"
 	"  cloche pause | resume | snapshot | fork    sandboxes of the daemon; each has --help\n"
+	"  cloche secret set|ls|rm                    secrets that sandboxes use and never see\n"
 	"  cloche token create|ls|revoke              API keys of the daemon\n"
 	"  cloche audit verify|tail                   its decision log\n"
 	"  cloche policy check|explain FILE           validate a policy; say what it does\n"

@@ -42,6 +42,7 @@ static const struct verb_row rows[] = {
 	{"stats", "what sandboxes use, live", &verb_stats, NULL},
 	{"logs", "what background commands wrote", &verb_logs, NULL},
 	{"serve", "keep many sandboxes and serve them over HTTP", NULL, cmd_serve},
+	{"secret", "secrets that sandboxes use and never see: set, ls, rm", &verb_secret, NULL},
 	{"token", "API keys: create, ls, revoke", &verb_token, NULL},
 	{"audit", "the decision log: verify, tail", &verb_audit, NULL},
 	{"bench", "how long it takes here, beside what else is installed", &verb_bench, NULL},

@@ -29,7 +29,8 @@ struct box {
 	struct daemon *d;
 	struct box *next; /* in its bucket */
 	enum box_state state;
-	bool is_busy; /* one change at a time: pause, resume, limits, a snapshot */
+	bool is_busy;		    /* one change at a time: pause, resume, limits, a snapshot */
+	struct ipc_secret_use *use; /* the secrets that it may use, or NULL */
 	struct requester *destroyers;
 	size_t destroyer_count;
 	struct loop_timer again; /* destroying failed */
@@ -50,6 +51,17 @@ struct front_side {
 	struct ipc_channel channel; /* closed: no front is running */
 	uint32_t epoch;
 	bool was_told; /* everything that a new front has to know was sent */
+};
+
+struct signer_request;
+
+/* The broker's end of the channel to role signer. */
+struct signer_side {
+	struct ipc_channel channel; /* closed: it is not running */
+	uint32_t last_serial;
+	struct signer_request *requests;
+	struct ipc_signer hello; /* what it has said of itself */
+	bool was_told;
 };
 
 /* What systemd, or another that speaks like it, has told about itself. */
@@ -86,6 +98,7 @@ struct daemon {
 	struct config_e2b remote_settings; /* of the role that runs */
 	struct config_audit audit_settings;
 	struct front_side front;
+	struct signer_side signer;
 	struct audit *audit;
 	int audit_for_front;	   /* handed to a new front, */
 	bool audit_is_used;	   /* and then not to another */
@@ -225,6 +238,21 @@ void front_done(struct daemon *d, struct requester who, const char *id, const st
 /* The configuration and the tokens, after each change. */
 void front_send_config(struct daemon *d);
 void front_send_tokens(struct daemon *d);
+
+/* ---- signer_side.c: requests about secrets go on to role signer ---- */
+bool signer_is_wanted(const struct daemon *d);
+/* Takes sock. */
+void signer_attach(struct daemon *d, int sock);
+void signer_detach(struct daemon *d);
+/* Tells a new front what the signer has said. */
+void signer_tell_front(struct daemon *d);
+broker_request signer_request_use;
+/* PUT, LIST and DELETE; fd stays the caller's. */
+void signer_pass_on(struct daemon *d, struct requester who, const struct ipc *m, int fd);
+/* Egress has lost the values that this sandbox uses, or they have changed: they are sent again. */
+void signer_renew(struct box *b);
+/* Hands rows (a sealed memfd; -1: none) on to egress. */
+void box_give_secrets(struct box *b, int rows);
 
 /*
  * ---- ephemeral.c ----

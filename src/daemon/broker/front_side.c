@@ -87,6 +87,7 @@ static broker_request *const requests[] = {
 	[IPC_ROW_PUT] = row_request_put,
 	[IPC_ROW_GET] = row_request_get,
 	[IPC_QUIT] = request_quit,
+	[IPC_SECRET_USE] = signer_request_use,
 	[IPC_PONG] = request_pong,
 };
 
@@ -112,10 +113,14 @@ static void on_broken(void *arg, int errnum)
 
 static void on_message(void *arg, const struct ipc *m, int fd)
 {
-	/* No request of the front's comes with an fd. */
+	struct daemon *d = arg;
+
+	/* Only the value of a secret comes with an fd, for role signer. */
+	if (m->type >= IPC_SECRET_PUT && m->type <= IPC_SECRET_DELETE && m->serial)
+		signer_pass_on(d, (struct requester){d->front.epoch, m->serial}, m, fd);
+	else if (!dispatch_request(d, m))
+		on_broken(d, EBADMSG);
 	close_fd(&fd);
-	if (!dispatch_request(arg, m))
-		on_broken(arg, EBADMSG);
 }
 
 /* ---- a new front ---- */
@@ -175,6 +180,7 @@ void front_attach(struct daemon *d, int sock)
 	front_send_tokens(d);
 	send_listeners(d);
 	f->was_told = true;
+	signer_tell_front(d);
 	send_boxes(d);
 	front_news(d, &ready, -1);
 }

@@ -208,6 +208,7 @@ static void reload_config(struct daemon *d)
 	d->host.config = fresh;
 	probe_providers(d);
 	roles_start_remote(d);
+	roles_start_signer(d);
 	log_info("configuration read again", "file", d->config_file);
 	if (fixed[0]) {
 		log_warn("some settings need a restart of the daemon", "keys", fixed);
@@ -372,6 +373,7 @@ static int start_daemon(struct daemon *d, struct err *e)
 	if (listeners_open(d, e) < 0)
 		return -1;
 	roles_start_remote(d);
+	roles_start_signer(d);
 	roles_start_front(d);
 	roles_watch(d);
 	service_watch(d);
@@ -437,8 +439,8 @@ int daemon_serve(const struct serve_options *o)
 	d->rootless = !caps_can_administer();
 	d->uid = geteuid();
 	d->gid = getegid();
-	d->front.channel.watch.fd = d->audit_for_front = d->self = d->host.guest =
-		d->host.boot_worker = -1;
+	d->signer.channel.watch.fd = d->front.channel.watch.fd = d->audit_for_front = d->self =
+		d->host.guest = d->host.boot_worker = -1;
 	for (size_t i = 0; i < CONFIG_ITEMS; i++)
 		d->host.volumes[i] = -1;
 	if (load_config(d->config_file, &d->listen, d->config, &e) < 0) {

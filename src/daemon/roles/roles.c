@@ -7,6 +7,7 @@
 #include "daemon/daemon.h"
 #include "daemon/roles/front.h"
 #include "daemon/broker/broker_internal.h"
+#include "keys/signer.h"
 #include "kern/sys.h"
 #include "kern/userns.h"
 
@@ -41,6 +42,22 @@ static int run_audit(const struct role_confinement *c, struct err *e)
 	return audit_role_run(r, socks, 2);
 }
 
+static int run_signer(const struct role_confinement *c, struct err *e)
+{
+	struct config *config = must_alloc(calloc(1, sizeof(*config)));
+	struct signer *s;
+
+	/* No core of this process, whatever happens before it is confined. */
+	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0 || config_read(ROLE_FD_CONFIG, config, e) < 0)
+		return -1;
+	/* Files and commands of the settings are outside the new root. */
+	s = signer_new(ROLE_FD_DIR, config, c->rootless ? 0 : c->uid, c->rootless ? 0 : c->gid);
+	free(config);
+	if (confine(c, e) < 0)
+		return -1;
+	return signer_run(s, ROLE_FD_BROKER);
+}
+
 static const struct role_kind {
 	const char *name;
 	int (*run)(const struct role_confinement *c, struct err *e); /* in the role's process */
@@ -51,6 +68,7 @@ static const struct role_kind {
 	[ROLE_FRONT] = {"front", run_front, &seccomp_profile_front, 1 << 20},
 	/* A program of its own: provider/e2b/remote. */
 	[ROLE_REMOTE] = {"remote", NULL, NULL, 0},
+	[ROLE_SIGNER] = {"signer", run_signer, &seccomp_profile_signer, 64},
 };
 
 const char *role_name(enum role_id id)
@@ -63,6 +81,7 @@ int daemon_role(int argc, char **argv)
 {
 	struct err e = {0};
 	int status = -1;
+	char name[16];
 
 	for (size_t i = 0; argc == 6 && i < ROLE_COUNT; i++) {
 		struct role_confinement c = {.root = argv[2],
@@ -75,8 +94,8 @@ int daemon_role(int argc, char **argv)
 		if (!kinds[i].run || !str_equal(argv[1], kinds[i].name))
 			continue;
 		log_init(kinds[i].name);
-		prctl(PR_SET_NAME, str_equal(argv[1], "front") ? "cloche-front" : "cloche-audit", 0,
-		      0, 0);
+		snprintf(name, sizeof(name), "cloche-%s", kinds[i].name);
+		prctl(PR_SET_NAME, name, 0, 0, 0);
 		if (confine_to_broker(ROLE_FD_BROKER, &e) == 0)
 			status = kinds[i].run(&c, &e);
 		if (status < 0)
@@ -119,9 +138,26 @@ static void make_environment(char **ret, size_t room)
 	ret[n] = NULL;
 }
 
+/* The signer also gets the variables that secrets of the settings name; it takes them out at once. */
+static void add_secrets(const struct config *c, char **env, size_t room)
+{
+	size_t n = 0;
+
+	while (env[n])
+		n++;
+	for (uint32_t i = 0; i < c->secret_count && n + 1 < room; i++) {
+		const char *name = c->secrets[i].def.from.env;
+		const char *value = name[0] ? getenv(name) : NULL;
+
+		if (value)
+			env[n++] = str_format("%s=%s", name, value);
+	}
+	env[n] = NULL;
+}
+
 static void exec_role(struct daemon *d, const struct role_start *s)
 {
-	char uid[16], gid[16], *env[16];
+	char uid[16], gid[16], *env[16 + CONFIG_ITEMS];
 	char *argv[] = {"cloched", "role", (char *)s->kind->name,   (char *)s->dir,
 			uid,	   gid,	   d->rootless ? "1" : "0", NULL};
 	int lifted[4], self = fcntl(s->program < 0 ? d->self : s->program, F_DUPFD_CLOEXEC, 64);
@@ -139,6 +175,8 @@ static void exec_role(struct daemon *d, const struct role_start *s)
 	snprintf(uid, sizeof(uid), "%u", s->uid);
 	snprintf(gid, sizeof(gid), "%u", s->gid);
 	make_environment(env, ARRAY_LEN(env));
+	if (s->kind == &kinds[ROLE_SIGNER])
+		add_secrets(d->config, env, ARRAY_LEN(env));
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
 	signal(SIGPIPE, SIG_IGN);
@@ -375,8 +413,32 @@ static int start_remote(struct daemon *d, struct err *e)
 	return 0;
 }
 
-static int (*const starts[])(struct daemon *d, struct err *e) = {
-	[ROLE_AUDIT] = start_audit, [ROLE_FRONT] = start_front, [ROLE_REMOTE] = start_remote};
+/* ---- signer ---- */
+
+static int start_signer(struct daemon *d, struct err *e)
+{
+	struct role_start s = new_start(d, ROLE_SIGNER);
+	auto_close int ours = -1;
+	auto_close int theirs = -1;
+	auto_close int config = config_write(d->config, e);
+	auto_close int dir = -1;
+
+	if (config < 0 || make_dir(d, "keys", &s, e) < 0 || make_pair(&ours, &theirs, e) < 0)
+		return -1;
+	dir = open(s.dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (dir < 0)
+		return err_sys(e, "cannot open %s", s.dir);
+	memcpy(s.fds, (int[]){theirs, -1, config, dir}, sizeof(s.fds));
+	if (launch_role(d, &s, e) < 0)
+		return -1;
+	signer_attach(d, take_fd(&ours));
+	return 0;
+}
+
+static int (*const starts[])(struct daemon *d, struct err *e) = {[ROLE_AUDIT] = start_audit,
+								 [ROLE_FRONT] = start_front,
+								 [ROLE_REMOTE] = start_remote,
+								 [ROLE_SIGNER] = start_signer};
 
 static void start_role(struct daemon *d, enum role_id id)
 {
@@ -493,9 +555,29 @@ void roles_start_remote(struct daemon *d)
 		roles_end(d, ROLE_REMOTE, "its settings have changed");
 }
 
+static void start_signer_again(void *arg)
+{
+	struct daemon *d = arg;
+
+	if (d->roles[ROLE_SIGNER].pid == 0 && signer_is_wanted(d))
+		start_role(d, ROLE_SIGNER);
+}
+
+void roles_start_signer(struct daemon *d)
+{
+	if (!d->roles[ROLE_SIGNER].again.call)
+		d->roles[ROLE_SIGNER].again =
+			(struct loop_timer){.call = start_signer_again, .arg = d};
+	if (d->roles[ROLE_SIGNER].pid == 0)
+		start_signer_again(d);
+	else
+		roles_end(d, ROLE_SIGNER, "settings were read again, and so are its values");
+}
+
 void roles_stop(struct daemon *d)
 {
 	roles_unwatch(d);
+	signer_detach(d);
 	front_detach(d);
 	provider_e2b.role_ended(&d->host);
 	for (int i = 0; i < ROLE_COUNT; i++) {
@@ -525,6 +607,8 @@ bool roles_reaped(struct daemon *d, pid_t pid, int status)
 			front_detach(d);
 		if (i == ROLE_REMOTE)
 			provider_e2b.role_ended(&d->host);
+		if (i == ROLE_SIGNER)
+			signer_detach(d);
 		if (d->stopping && i != ROLE_REMOTE) {
 			if (i == ROLE_FRONT)
 				daemon_front_is_done(d);

@@ -35,6 +35,13 @@ static bool wants_remote(const struct daemon *d)
 	return d->config->e2b.api_url[0];
 }
 
+static void ping_signer(struct daemon *d)
+{
+	struct ipc m = {.type = IPC_PING};
+
+	ipc_channel_send(&d->signer.channel, &m, -1);
+}
+
 static uint32_t interval_ms(const struct daemon *d)
 {
 	return (uint32_t)(d->config->role_timeout_ms / ROUNDS);
@@ -49,6 +56,7 @@ static const struct watched {
 	[ROLE_AUDIT] = {ping_audit, NULL},
 	[ROLE_FRONT] = {ping_front, NULL},
 	[ROLE_REMOTE] = {ping_remote, wants_remote},
+	[ROLE_SIGNER] = {ping_signer, signer_is_wanted},
 };
 static_assert(ARRAY_LEN(watched) == ROLE_COUNT, "a row for each role");
 
