@@ -76,6 +76,22 @@ int parse_time(const char *s, uint64_t *ret_ms, struct err *e)
 	return parse_scaled(s, units, "time; try 500ms, 60s or 5m", ret_ms, e);
 }
 
+int parse_rate(const char *s, uint64_t *ret_bytes, struct err *e)
+{
+	/* In bits a second. */
+	static const struct unit units[] = {
+		{"", 8},	{"K", 8ULL << 10}, {"M", 8ULL << 20},  {"G", 8ULL << 30},
+		{"kbit", 1000}, {"Kbit", 1000},	   {"Mbit", 1000000},  {"Gbit", 1000000000},
+		{"KB", 8000},	{"MB", 8000000},   {"GB", 8000000000}, {NULL, 0},
+	};
+	uint64_t bits;
+
+	if (parse_scaled(s, units, "rate; try 100Mbit or 10MB", &bits, e) < 0)
+		return -1;
+	*ret_bytes = bits / 8;
+	return 0;
+}
+
 int parse_count(const char *s, uint64_t *ret, struct err *e)
 {
 	static const struct unit units[] = {{"", 1}, {NULL, 0}};

@@ -13,6 +13,8 @@ typedef int parse_fn(const char *s, uint64_t *ret, struct err *e);
 int parse_size(const char *s, uint64_t *ret_bytes, struct err *e);
 /* "500ms", "60s", "5m", "2h", or seconds; fractions allowed ("1.5s"). */
 int parse_time(const char *s, uint64_t *ret_ms, struct err *e);
+/* "100Mbit", "10MB", "64K": bytes a second. Mbit and MB count in thousands, K, M and G as for sizes. */
+int parse_rate(const char *s, uint64_t *ret_bytes, struct err *e);
 /* Decimal digits only. */
 int parse_count(const char *s, uint64_t *ret, struct err *e);
 /* "1.5" -> 1500. */

@@ -15,6 +15,8 @@ static const char *const encoding_values[] = {"utf-8", "base64", NULL};
 
 #define AT(member) offsetof(struct sandbox_spec, member)
 #define MB ((uint64_t)1 << 20)
+/* Synthetic addresses that there are: net/redirect.h. */
+#define NET_NAMES_MAX 131070
 /* Longer than any real limit; in nanoseconds it still fits into 64 bits. */
 #define YEAR_MS (366ULL * 24 * 3600 * 1000)
 
@@ -42,13 +44,25 @@ const struct field spec_fields[] = {
 	{"output_limit", 0, FIELD_SIZE, AT(limits.output_bytes), FIELD_WIDENS, 0, 1ULL << 30, NULL,
 	 "SIZE", "captured bytes of stdout and of stderr, head and tail kept (1M)"},
 	{"net", 0, FIELD_ENUM, AT(net), FIELD_WIDENS, 0, 0, net_values, "MODE",
-	 "none (default); allow, public and isolated are not built yet"},
-	{"allow", 0, FIELD_LIST, AT(allow), FIELD_WIDENS, 0, 0, NULL, "DOMAIN[:PORT]",
-	 "with --net allow: a destination it may reach"},
-	{"net_rate", 0, FIELD_STRING, AT(not_built), FIELD_WIDENS | FIELD_NOT_BUILT, 0, 0, NULL,
-	 "RATE", "bandwidth"},
-	{"net_log", 0, FIELD_BOOL, AT(not_built), FIELD_NOT_BUILT, 0, 0, NULL, NULL,
-	 "log destinations"},
+	 "none (default), allow, public (no private addresses) or isolated"},
+	{"allow", 0, FIELD_LIST, AT(allow), FIELD_WIDENS, 0, 0, NULL, "RULE",
+	 "a destination: example.com:443, *.example.com, 10.0.0.0/8, or a set such as pypi"},
+	{"deny", 0, FIELD_LIST, AT(deny), 0, 0, 0, NULL, "RULE",
+	 "a destination that it may not reach; wins over --allow"},
+	{"net_rate", 0, FIELD_RATE, AT(net_limits.rate), FIELD_WIDENS, 125, 1ULL << 40, NULL,
+	 "RATE", "bandwidth each way: 100Mbit, 10MB (no bound)"},
+	{"net_tx", 0, FIELD_SIZE, AT(net_limits.tx_bytes), FIELD_WIDENS, 1, 0, NULL, "SIZE",
+	 "bytes that it may send in all (no bound)"},
+	{"net_rx", 0, FIELD_SIZE, AT(net_limits.rx_bytes), FIELD_WIDENS, 1, 0, NULL, "SIZE",
+	 "bytes that it may receive in all (no bound)"},
+	{"net_connections", 0, FIELD_COUNT_, AT(net_limits.connections), FIELD_WIDENS, 1,
+	 UINT32_MAX, NULL, "N", "connections that it may make in all (no bound)"},
+	{"net_names", 0, FIELD_COUNT_, AT(net_limits.names), FIELD_WIDENS, 1, NET_NAMES_MAX, NULL,
+	 "N", "distinct names that it may look up (4096)"},
+	{"net_requests", 0, FIELD_COUNT_, AT(net_limits.requests), FIELD_WIDENS, 1, UINT32_MAX,
+	 NULL, "N", "requests and connections in a minute (no bound)"},
+	{"net_log", 0, FIELD_BOOL, AT(net_log), FIELD_CLI_ONLY, 0, 0, NULL, NULL,
+	 "print every connection to standard error"},
 	{"mount", 'v', FIELD_LIST, AT(mounts), FIELD_WIDENS, 0, 0, NULL, "SRC:DST[:ro|rw]",
 	 "show a host directory or file at DST, read-only unless rw"},
 	{"tmpfs", 0, FIELD_LIST, AT(tmpfs), FIELD_WIDENS, 0, 0, NULL, "PATH[:size=SIZE]",
@@ -217,6 +231,12 @@ static void format_milli(uint64_t n, char *buf, size_t size)
 static void format_number(enum field_type type, uint64_t n, unsigned largest, char *buf,
 			  size_t size)
 {
+	const uint64_t mbit = 125000;
+
+	if (type == FIELD_RATE && n && n % mbit == 0) {
+		snprintf(buf, size, "%" PRIu64 "Mbit", n / mbit);
+		return;
+	}
 	if (type == FIELD_TIME)
 		snprintf(buf, size, n % 1000 ? "%" PRIu64 "ms" : "%" PRIu64 "s",
 			 n % 1000 ? n : n / 1000);
@@ -231,6 +251,7 @@ static int set_number(const struct field *f, uint64_t *ret, const char *value, s
 	static parse_fn *const parsers[] = {[FIELD_SIZE] = parse_size,
 					    [FIELD_TIME] = parse_time,
 					    [FIELD_COUNT_] = parse_count,
+					    [FIELD_RATE] = parse_rate,
 					    [FIELD_MILLI] = parse_milli};
 	uint64_t n = 0, max = f->max ? f->max : INT64_MAX;
 	char bound[32];
@@ -250,6 +271,8 @@ static int set_enum(const struct field *f, int *ret, const char *value, struct e
 {
 	char all[128] = "";
 
+	if (f->values == net_values && str_equal(value, "bridge"))
+		value = "public"; /* the name that other systems have for it */
 	for (int i = 0; f->values[i]; i++) {
 		if (str_equal(value, f->values[i])) {
 			*ret = i;
@@ -471,9 +494,9 @@ static int check_combinations(const struct sandbox_spec *s, struct err *e)
 		{s->diff && s->workspace && !s->apply, "diff",
 		 "writes to a workspace are not recorded; add apply"},
 		{s->tty && s->json, "tty", "cannot be combined with json"},
-		{s->allow.count && s->net != NET_ALLOW, "allow", "needs net allow"},
 		{s->capture.count && !s->json, "capture", "needs json"},
 		{spec_is_set(s, "encoding") && !s->json, "encoding", "needs json"},
+		{process && s->net != NET_NONE, "net", NO_NAMESPACES},
 		{process && s->mounts.count, "mount", NO_NAMESPACES},
 		{process && s->tmpfs.count, "tmpfs", NO_NAMESPACES},
 		{process && s->apply, "apply", NO_NAMESPACES},
@@ -494,10 +517,27 @@ static int check_combinations(const struct sandbox_spec *s, struct err *e)
 	return 0;
 }
 
+/* A rule that allows something asks for mode allow; everything else of a network needs one that was asked for. */
+static int finish_net(struct sandbox_spec *s, struct err *e)
+{
+	static const char *const fields[] = {"allow",	  "deny",	 "net_rate",
+					     "net_tx",	  "net_rx",	 "net_connections",
+					     "net_names", "net_requests"};
+
+	if (!spec_is_set(s, "net") && s->allow.count)
+		s->net = NET_ALLOW;
+	for (size_t i = 0; i < ARRAY_LEN(fields) && s->net == NET_NONE; i++)
+		if (spec_is_set(s, fields[i]))
+			return err_field(e, ERR_INVALID, fields[i],
+					 "%s: net is none; needs net allow, public or isolated",
+					 fields[i]);
+	return 0;
+}
+
 int spec_finish(struct sandbox_spec *s, struct err *e)
 {
-	if (refuse_unbuilt(s, e) < 0 || check_values(s, e) < 0 || check_combinations(s, e) < 0 ||
-	    check_guard(s, e) < 0)
+	if (finish_net(s, e) < 0 || refuse_unbuilt(s, e) < 0 || check_values(s, e) < 0 ||
+	    check_combinations(s, e) < 0 || check_guard(s, e) < 0)
 		return -1;
 	if (collect_layers(&s->require, "require", &s->required_layers, e) < 0 ||
 	    collect_layers(&s->optional, "optional", &s->optional_layers, e) < 0)
@@ -538,8 +578,9 @@ bool spec_format(const struct sandbox_spec *s, const struct field *f, char *buf,
 	case FIELD_TIME:
 	case FIELD_MILLI:
 	case FIELD_COUNT_:
+	case FIELD_RATE:
 		format_number(f->type, n, 4, buf, size);
-		return n != 0 || f->type == FIELD_MILLI || f->type == FIELD_COUNT_;
+		return n != 0 || f->type == FIELD_MILLI;
 	case FIELD_ENUM:
 		snprintf(buf, size, "%s", f->values[*(const int *)member]);
 		return true;

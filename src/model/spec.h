@@ -37,6 +37,15 @@ struct limits {
 	uint64_t output_bytes;
 };
 
+/* What all connections of a sandbox may use; each 0: no bound. */
+struct net_limits {
+	uint64_t rate;		     /* bytes a second, each way */
+	uint64_t tx_bytes, rx_bytes; /* sent and received by the sandbox */
+	uint64_t connections;
+	uint64_t names;	   /* distinct names that are looked up */
+	uint64_t requests; /* HTTP requests and connections a minute */
+};
+
 struct sandbox_spec {
 	int level, provider, net, root, guard, encoding, apply;
 	struct limits limits;
@@ -48,8 +57,9 @@ struct sandbox_spec {
 	char *seccomp;	 /* a file: a filter on top of the built-in one */
 	char *not_built; /* never set: the fields that are refused by name */
 	char *cwd_file;	 /* gets the directory in which the command ended */
-	bool keep_control, diff, empty, no_git, tools, tty, json;
-	struct list allow;		  /* DOMAIN[:PORT] */
+	bool keep_control, diff, empty, no_git, tools, tty, json, net_log;
+	struct net_limits net_limits;
+	struct list allow, deny;	  /* rules of the network: net/rules.h */
 	struct list mounts;		  /* SRC:DST[:ro|rw] */
 	struct list tmpfs;		  /* PATH[:size=SIZE] */
 	struct tmpfs_mounts tmpfs_mounts; /* the same, filled in by spec_finish */
@@ -74,6 +84,7 @@ enum field_type {
 	FIELD_SIZE,
 	FIELD_TIME,
 	FIELD_COUNT_,
+	FIELD_RATE,
 	FIELD_MILLI,
 	FIELD_ENUM,
 	FIELD_BOOL,

@@ -101,6 +101,13 @@ int net_policy_add(struct net_policy_maker *m, enum net_verdict verdict, const c
 /* The tightest of this and what was set before. */
 void net_policy_budget(struct net_policy_maker *m, const struct net_budget *b);
 int net_policy_write(struct net_policy_maker *m, struct buf *ret, struct err *e);
+/*
+ * The stage that a finished spec asks for: its mode, rules and budget. Errors name the field. net_check_spec only
+ * tells whether the rules are rules.
+ */
+int net_from_spec(struct net_policy_maker *m, const struct sandbox_spec *s, enum net_source by,
+		  struct err *e);
+int net_check_spec(const struct sandbox_spec *s, struct err *e);
 /* Everything that net_decide relies on. The bytes must be aligned as a struct net_policy is. */
 int net_policy_check(const void *bytes, size_t len, struct err *e);
 /* A string of a rule, by its offset. */

@@ -3,6 +3,7 @@
 
 #include "kern/seccomp.h"
 #include "model/guard.h"
+#include "net/rule.h"
 #include "policy/paths/repository.h"
 
 #include <stdarg.h>
@@ -40,6 +41,47 @@ static void more_each(struct printer *p, const char *before, const struct list *
 		more(p, "%s%s%s", before, l->items[i], after);
 }
 
+/* A rule, or the rules of a set with their reasons. */
+static void say_rule(struct printer *p, const char *before, const char *text)
+{
+	const char *set = text + (text[0] == '@');
+	bool found = false;
+
+	for (size_t i = 0; i < net_set_row_count; i++)
+		if (str_equal(net_set_rows[i].set, set)) {
+			if (!found)
+				more(p, "%sthe set %s:", before, set);
+			found = true;
+			more(p, "  %s: %s", net_set_rows[i].rule, net_set_rows[i].reason);
+		}
+	if (!found)
+		more(p, "%s%s", before, text);
+}
+
+static void say_network(struct printer *p)
+{
+	static const char *const modes[] = {
+		[NET_NONE] = "none: its own loopback and nothing else",
+		[NET_ALLOW] = "allow: what these rules allow; no other name is resolved",
+		[NET_PUBLIC] = "public: the internet; no loopback of the host, no private, "
+			       "link-local or metadata address unless a rule names it",
+		[NET_ISOLATED] = "isolated: sandboxes of the same owner and group, nothing else",
+	};
+	static const char *const budgets[] = {"net_rate",	 "net_tx",    "net_rx",
+					      "net_connections", "net_names", "net_requests"};
+	const struct sandbox_spec *s = p->spec;
+	char buf[64];
+
+	step(p, "network", "%s", modes[s->net]);
+	for (size_t i = 0; i < s->allow.count; i++)
+		say_rule(p, "allowed: ", s->allow.items[i]);
+	for (size_t i = 0; i < s->deny.count; i++)
+		say_rule(p, "denied: ", s->deny.items[i]);
+	for (size_t i = 0; i < ARRAY_LEN(budgets); i++)
+		if (spec_format(s, spec_field_find(budgets[i]), buf, sizeof(buf)))
+			more(p, "%-15s at most %s, then refused", budgets[i], buf);
+}
+
 static void say_walls(struct printer *p)
 {
 	const struct sandbox_spec *s = p->spec;
@@ -56,7 +98,7 @@ static void say_walls(struct printer *p)
 		     "container: namespaces and a root of its own, then the process layers");
 		step(p, "namespaces",
 		     "user, pid, mount, net, ipc, uts, cgroup, time; host name '%s'", s->hostname);
-		step(p, "network", "none: its own loopback and nothing else");
+		say_network(p);
 		if (str_equal(s->image, "host"))
 			step(p, "root",
 			     "the host's /usr /bin /sbin /lib* /opt and a few files of /etc, %s",

@@ -1,6 +1,7 @@
 /* Finds, opens and checks policy files. yaml.c reads them, explain.c prints them. */
 #include "policy/policy.h"
 
+#include "net/rules.h"
 #include "policy/paths/source.h"
 #include "policy/yaml.h"
 
@@ -99,7 +100,7 @@ static int finish_spec(struct policy *p, struct err *e)
 	bool json = p->spec.json;
 
 	p->spec.json = json || p->spec.capture.count > 0;
-	if (spec_finish(&p->spec, e) < 0)
+	if (spec_finish(&p->spec, e) < 0 || net_check_spec(&p->spec, e) < 0)
 		return add_position(p, e);
 	p->spec.json = json;
 	return 0;

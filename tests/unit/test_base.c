@@ -334,6 +334,20 @@ static const char *const never[] = {
 	"--", "\n1", "1\n",  "1\xff", "99999999999999999999999999",
 };
 
+static void test_parse_rate(void **state)
+{
+	static const struct number_case good[] = {
+		{"100Mbit", 12500000}, {"10MB", 10000000}, {"1kbit", 125}, {"1.5Kbit", 187},
+		{"2Gbit", 250000000},  {"1M", 1 << 20},	   {"64K", 65536}, {"1000", 1000},
+		{"1GB", 1000000000},   {"0.5KB", 500},
+	};
+	static const char *const bad[] = {"", "Mbit", "1Mb", "1mbit/s", "-1Mbit", "1 Mbit", "1e6"};
+
+	(void)state;
+	check_good(parse_rate, good, ARRAY_LEN(good));
+	check_bad(parse_rate, bad, ARRAY_LEN(bad));
+}
+
 static void test_parse_size(void **state)
 {
 	static const struct number_case good[] = {
@@ -526,6 +540,7 @@ int main(void)
 		cmocka_unit_test(test_sanitise_joined),
 		cmocka_unit_test(test_utf8),
 		cmocka_unit_test(test_parse_size),
+		cmocka_unit_test(test_parse_rate),
 		cmocka_unit_test(test_parse_time),
 		cmocka_unit_test(test_parse_count_and_milli),
 	};

@@ -685,6 +685,50 @@ static void test_bad_bytes(void **state)
 	assert_int_equal(net_policy_check(p, bytes.len - 1, &e), -1);
 }
 
+static void test_from_spec(void **state)
+{
+	struct net_policy_maker *m = net_policy_new();
+	auto_buf struct buf bytes = {0};
+	const struct net_policy *p;
+	struct sandbox_spec s;
+	struct err e = {0};
+
+	spec_init(&s);
+	s.net = NET_PUBLIC;
+	assert_int_equal(spec_set(&s, "deny", "a.com", &e), 0);
+	assert_int_equal(spec_set(&s, "allow", "10.0.0.0/8", &e), 0);
+	assert_int_equal(spec_set(&s, "net_rate", "8Mbit", &e), 0);
+	assert_int_equal(spec_set(&s, "net_tx", "1M", &e), 0);
+	assert_int_equal(spec_set(&s, "net_rx", "2M", &e), 0);
+	assert_int_equal(spec_set(&s, "net_connections", "3", &e), 0);
+	assert_int_equal(spec_set(&s, "net_names", "4", &e), 0);
+	assert_int_equal(spec_set(&s, "net_requests", "5", &e), 0);
+	assert_int_equal(net_check_spec(&s, &e), 0);
+	assert_int_equal(net_from_spec(m, &s, NET_BY_REQUEST, &e), 0);
+	assert_int_equal(net_policy_write(m, &bytes, &e), 0);
+	p = (const void *)buf_head(&bytes);
+	assert_int_equal(p->stage_count, 1);
+	assert_int_equal(p->modes[0], NET_PUBLIC);
+	assert_int_equal(p->rule_count, 2);
+	assert_int_equal(p->rules[1].verdict, NET_RULE_DENY);
+	assert_memory_equal(&p->budget,
+			    (&(struct net_budget){.tx_bytes = 1 << 20,
+						  .rx_bytes = 2 << 20,
+						  .tx_rate = 1000000,
+						  .rx_rate = 1000000,
+						  .connections = 3,
+						  .names = 4,
+						  .requests = 5}),
+			    sizeof(p->budget));
+	net_policy_free(m);
+
+	assert_int_equal(spec_set(&s, "deny", "b.com:x", &e), 0);
+	assert_int_equal(net_check_spec(&s, &e), -1);
+	assert_string_equal(e.field, "deny");
+	assert_true(str_starts(e.msg, "deny: 'x' is not a port"));
+	spec_done(&s);
+}
+
 /* Every rule of every set is a rule, is HTTPS or said to be plain, and has a reason. */
 static void test_sets(void **state)
 {
@@ -718,7 +762,7 @@ int main(void)
 		cmocka_unit_test(test_remedies),   cmocka_unit_test(test_text_refused),
 		cmocka_unit_test(test_many_rules), cmocka_unit_test(test_limits),
 		cmocka_unit_test(test_budget),	   cmocka_unit_test(test_bad_bytes),
-		cmocka_unit_test(test_sets),
+		cmocka_unit_test(test_sets),	   cmocka_unit_test(test_from_spec),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

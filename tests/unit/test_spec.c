@@ -165,7 +165,13 @@ static void test_refused(void **state)
 	assert_refused(s, "workspace", "", ERR_INVALID);
 	assert_refused(s, "mount", "", ERR_INVALID);
 	assert_refused(s, "memroy", "1G", ERR_INVALID);
-	assert_refused(s, "net_rate", "1Mbit", ERR_UNSUPPORTED);
+	assert_refused(s, "net_rate", "1Mbyte", ERR_INVALID);
+	assert_refused(s, "net_rate", "0", ERR_INVALID);
+	assert_refused(s, "net_names", "0", ERR_INVALID);
+	assert_refused(s, "net_names", "131071", ERR_INVALID);
+	assert_refused(s, "net_connections", "4294967296", ERR_INVALID);
+	assert_refused(s, "allow", "", ERR_INVALID);
+	assert_refused(s, "net", "open", ERR_INVALID);
 	assert_refused(s, "use_case", "x", ERR_UNSUPPORTED);
 	assert_int_equal(s->set_mask, 0);
 	assert_int_equal(s->limits.memory_bytes, 1 << 30);
@@ -213,6 +219,9 @@ static void test_combinations(void **state)
 		{{"apply_also", "apply"}, {"/etc", "true"}, "apply_also", ERR_INVALID},
 		{{"tty", "json"}, {"true", "true"}, "tty", ERR_INVALID},
 		{{"allow", "net"}, {"example.com", "none"}, "allow", ERR_INVALID},
+		{{"deny", "net"}, {"example.com", "none"}, "deny", ERR_INVALID},
+		{{"net_rate", "net"}, {"1Mbit", "none"}, "net_rate", ERR_INVALID},
+		{{"net_tx", "deny"}, {"1M", "a.com"}, "deny", ERR_INVALID},
 		{{"capture", "json"}, {"*", "false"}, "capture", ERR_INVALID},
 		{{"level", "mount"}, {"process", "/a:/b"}, "mount", ERR_UNSUPPORTED},
 		{{"level", "image"}, {"process", "/img"}, "image", ERR_UNSUPPORTED},

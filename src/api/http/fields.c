@@ -11,10 +11,10 @@
 
 /* Clients of the daemon may not name paths of the host (rule 4), nor options of a command line only. */
 static const char *const refused[] = {
-	"mount",      "mount_read",   "mount_write", "forbid", "workspace", "apply",
-	"apply_also", "diff",	      "empty",	     "no_git", "tools",	    "file",
-	"policy",     "audit",	      "json",	     "tty",    "capture",   "env",
-	"encoding",   "keep_control", "cwd_file",    "seccomp"};
+	"mount",      "mount_read",   "mount_write", "forbid",	"workspace", "apply",
+	"apply_also", "diff",	      "empty",	     "no_git",	"tools",     "file",
+	"policy",     "audit",	      "json",	     "tty",	"capture",   "env",
+	"encoding",   "keep_control", "cwd_file",    "seccomp", "net_log"};
 
 static const char *const limits[] = {"memory",	   "cpus",	"pids",
 				     "disk",	   "timeout",	"cpu_time",
@@ -281,7 +281,9 @@ static const char *daemon_help(const struct field *f)
 		{"image", "host, or the name of an image of the operator's"},
 		{"root", "overlay: the root can be written (default, but for runs), or ro"},
 		{"level", "container; others are refused"},
-		{"net", "none; allow, public and isolated are not built yet"},
+		{"net",
+		 "none (default), allow (what the rules allow), public (the internet, nothing "
+		 "private), isolated"},
 		{"guard", "of Python code: off (default), imports, or strict (calculations only)"},
 	};
 
@@ -295,9 +297,9 @@ static const char *daemon_help(const struct field *f)
 static json_t *option_schema(const struct field *f)
 {
 	static const enum body_type of[] = {
-		[FIELD_SIZE] = BODY_TIME,   [FIELD_TIME] = BODY_TIME, [FIELD_COUNT_] = BODY_TIME,
-		[FIELD_MILLI] = BODY_TIME,  [FIELD_ENUM] = BODY_TEXT, [FIELD_BOOL] = BODY_FLAG,
-		[FIELD_STRING] = BODY_TEXT, [FIELD_LIST] = BODY_LIST,
+		[FIELD_SIZE] = BODY_TIME,  [FIELD_TIME] = BODY_TIME,   [FIELD_COUNT_] = BODY_TIME,
+		[FIELD_MILLI] = BODY_TIME, [FIELD_RATE] = BODY_TIME,   [FIELD_ENUM] = BODY_TEXT,
+		[FIELD_BOOL] = BODY_FLAG,  [FIELD_STRING] = BODY_TEXT, [FIELD_LIST] = BODY_LIST,
 	};
 	json_t *o = type_schema(of[f->type]);
 
