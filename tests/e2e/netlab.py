@@ -183,7 +183,7 @@ class Lab:
         return answer.get("fd", answer.get("answer"))
 
     def connect(self, port, address="127.0.0.1", timeout=30):
-        """A TCP connection that begins in the namespace `host`."""
+        """A connection that begins in the namespace `host`. port: of TCP, or the path of a Unix socket."""
         s = socket.socket(fileno=self.ask("connect", address=address, port=port))
         s.settimeout(timeout)
         return s
@@ -585,6 +585,10 @@ def host_side(state, up, control):
 
 
 def connect_for_test(request):
+    if isinstance(request["port"], str):
+        s = socket.socket(socket.AF_UNIX)
+        s.connect(request["port"])
+        return s
     return socket.create_connection((request["address"], request["port"]), timeout=10)
 
 

@@ -198,7 +198,7 @@ class Daemon:
     def token(self, name="t", *options):
         """A key, made by `cloche token create`; the daemon has it when this returns."""
         made = subprocess.run(
-            [cl.CLOCHE, "token", "create", *options, name],
+            [*self.under, cl.CLOCHE, "token", "create", *options, name],
             env=self.env(), capture_output=True, text=True, timeout=DEADLINE,
         )
         if made.returncode:
@@ -211,10 +211,11 @@ class Daemon:
 
     def connect(self, token=None, timeout=60):
         if token is None:
-            return UnixConnection(self.sock, timeout)
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
+            connection = UnixConnection(self.sock, timeout)
+        else:
+            connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=timeout)
         if self.lab:
-            connection.sock = self.lab.connect(self.port, timeout=timeout)
+            connection.sock = self.lab.connect(self.port if token else self.sock, timeout=timeout)
         return connection
 
     def open(self, method, path, body=None, headers=None, token=None):
