@@ -10,6 +10,7 @@
  *   front    `cloched role front`: unprivileged, its database directory is its root. HTTP, SQLite,
  *            the links to the guests.
  *   audit    `cloched role audit`: unprivileged, holds the audit file.
+ *   tls      `cloche-tls`: unprivileged, holds the key of the certificate, decrypts for the front.
  *   remote   `cloche-remote`: unprivileged, speaks with an E2B-compatible service.
  *
  * A sandbox has a listening socket, <runtime>/boxes/ID.sock, which its guest inherited, and a record,
@@ -22,6 +23,7 @@
 struct serve_options {
 	const char *config; /* file; NULL: the usual places are searched */
 	struct list listen; /* in place of the file's */
+	const char *tls;    /* "CERT,KEY" or "self", in place of the file's; or NULL */
 	bool check_only;
 	const char *
 		ephemeral_dir; /* of an ephemeral daemon (broker/ephemeral.c); NULL: an ordinary one */

@@ -42,6 +42,7 @@ extern const struct seccomp_profile seccomp_profile_audit;
 extern const struct seccomp_profile seccomp_profile_remote;
 extern const struct seccomp_profile seccomp_profile_egress;
 extern const struct seccomp_profile seccomp_profile_signer;
+extern const struct seccomp_profile seccomp_profile_tls;
 extern const struct seccomp_profile seccomp_profile_warm_host; /* see warm/warm.h */
 extern const struct seccomp_profile seccomp_profile_reaper;
 extern const struct seccomp_profile seccomp_profile_watcher;

@@ -295,11 +295,66 @@ static int check_proxies(const struct config *c, struct err *e)
 	return 0;
 }
 
+/* ---- TLS ---- */
+
+bool config_has_tls(const struct config *c)
+{
+	return c->tls.own || *c->tls.cert;
+}
+
+int config_set_tls(struct config *c, const char *text, struct err *e)
+{
+	const char *comma = strrchr(text, ',');
+
+	c->tls = (struct config_tls){.own = str_equal(text, "self")};
+	if (c->tls.own)
+		return 0;
+	if (!comma || comma == text || !comma[1])
+		return err_field(e, ERR_INVALID, "tls",
+				 "tls: '%.60s' is neither 'self' nor CERT,KEY", text);
+	if ((size_t)(comma - text) >= CONFIG_PATH || strlen(comma + 1) >= CONFIG_PATH)
+		return err_field(e, ERR_INVALID, "tls", "tls: the path is too long");
+	memcpy(c->tls.cert, text, (size_t)(comma - text));
+	memcpy(c->tls.key, comma + 1, strlen(comma + 1));
+	return 0;
+}
+
+/* A name of two labels or more, in letters that need no quoting anywhere. */
+static bool is_domain(const char *name)
+{
+	size_t len = strlen(name);
+
+	return len < 190 && strspn(name, STR_ALNUM "-.") == len && strchr(name, '.') &&
+	       name[0] != '.' && name[0] != '-' && name[len - 1] != '.' && !strstr(name, "..") &&
+	       strspn(name, "0123456789.") != len;
+}
+
+static int check_tls(struct config *c, struct err *e)
+{
+	if (c->tls.own && *c->tls.cert)
+		return err_field(e, ERR_INVALID, "tls.self", "tls: takes self, or cert and key");
+	if (!*c->tls.cert != !*c->tls.key)
+		return err_field(e, ERR_INVALID, *c->tls.cert ? "tls.key" : "tls.cert",
+				 "tls: needs cert and key");
+	if (!*c->domain)
+		return 0;
+	if (!is_domain(c->domain))
+		return refuse_key(e, "http.domain", c->domain,
+				  " is no domain; try cloche.example.com");
+	if (c->host_count + 2 > CONFIG_ITEMS)
+		return err_field(e, ERR_LIMIT, "http.allowed_hosts",
+				 "http.allowed_hosts: no room for the domain");
+	snprintf(c->hosts[c->host_count++], CONFIG_ADDRESS, "%.190s", c->domain);
+	snprintf(c->hosts[c->host_count++], CONFIG_ADDRESS, "*.%.190s", c->domain);
+	return 0;
+}
+
 int config_finish(struct config *c, struct err *e)
 {
 	put_totals(c);
 	if (put_disk(c, e) < 0 || put_dirs(c, e) < 0 || put_addresses(c, e) < 0 ||
-	    check_ceilings(c, e) < 0 || check_e2b(&c->e2b, e) < 0 || check_proxies(c, e) < 0)
+	    check_ceilings(c, e) < 0 || check_e2b(&c->e2b, e) < 0 || check_proxies(c, e) < 0 ||
+	    check_tls(c, e) < 0)
 		return -1;
 	if (c->sandbox.network_enabled)
 		return err_field(

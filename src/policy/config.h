@@ -90,6 +90,12 @@ struct config_keys {
 	struct secret_source previous; /* the master before: the keyring is wrapped anew */
 };
 
+/* TLS on the TCP addresses of listen. */
+struct config_tls {
+	char cert[CONFIG_PATH], key[CONFIG_PATH]; /* files; "": none */
+	bool own;				  /* by a CA of the daemon's own */
+};
+
 struct config {
 	uint32_t listen_count;
 	char listen[CONFIG_LISTEN][CONFIG_ADDRESS]; /* "127.0.0.1:7070", "[::1]:0", "unix:/PATH" */
@@ -130,11 +136,13 @@ struct config {
 	struct config_keys keys;
 	uint32_t secret_count;
 	struct config_secret secrets[CONFIG_ITEMS];
+	struct config_tls tls;
 
 	/* Host and Origin headers that are allowed besides the addresses of listen. */
 	uint32_t host_count, origin_count;
 	char hosts[CONFIG_ITEMS][CONFIG_ADDRESS];
 	char origins[CONFIG_ITEMS][CONFIG_ADDRESS];
+	char domain[CONFIG_ADDRESS]; /* ports of sandboxes are PORT-ID.domain; "": no such domain */
 	/* Addresses and networks whose X-Forwarded-For is believed. */
 	uint32_t proxy_count;
 	char proxies[CONFIG_ITEMS][CONFIG_ADDRESS];
@@ -152,6 +160,11 @@ int config_parse(const char *file, const char *text, size_t len, struct config *
 int config_finish(struct config *c, struct err *e);
 /* The default file, in ~/.config/cloche or /etc/cloche; NULL if there is none. The caller frees it. */
 char *config_find(void);
+
+/* Are the TCP addresses of listen for TLS? */
+bool config_has_tls(const struct config *c);
+/* "CERT,KEY" or "self", in place of the file's. */
+int config_set_tls(struct config *c, const char *text, struct err *e);
 
 /* A sealed memfd with the whole configuration, for another role. */
 int config_write(const struct config *c, struct err *e);

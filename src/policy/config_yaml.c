@@ -103,9 +103,15 @@ static const struct config_key keys[] = {
 	{"http", "max_connections", COUNT, AT(max_connections), 1, 1000000, "16384"},
 	{"http", "max_body", SIZE, AT(max_body_bytes), 1024, 1024 * MB, "16M"},
 	{"http", "max_upload", SIZE, AT(max_upload_bytes), 0, 0, NULL},
+	{"http", "domain", TEXT, AT(domain), 0, 0, NULL},
 	{"http", "allowed_hosts", ITEMS(hosts, host_count, NULL)},
 	{"http", "allowed_origins", ITEMS(origins, origin_count, NULL)},
 	{"http", "trusted_proxies", ITEMS(proxies, proxy_count, NULL)},
+
+	{"", "tls", SECTION, 0, 0, 0, 0, NULL},
+	{"tls", "cert", PATH, AT(tls.cert), 0, 0, NULL},
+	{"tls", "key", PATH, AT(tls.key), 0, 0, NULL},
+	{"tls", "self", BOOL, AT(tls.own), 0, 0, NULL},
 
 	{"", "images", IMAGES, 0, 0, 0, 0, NULL},
 	{"", "volumes", VOLUMES, 0, 0, 0, 0, NULL},

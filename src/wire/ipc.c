@@ -41,6 +41,7 @@ static const struct ipc_text net_meter_texts[] = {TEXT(net_meter.id), {0}};
 static const struct ipc_text died_texts[] = {TEXT(died.id), TEXT(died.why), {0}};
 static const struct ipc_text remote_texts[] = {TEXT(remote.id), TEXT(remote.name), {0}};
 static const struct ipc_text query_texts[] = {TEXT(query.target), {0}};
+static const struct ipc_text peer_texts[] = {TEXT(peer.address), {0}};
 static const struct ipc_text ping_texts[] = {TEXT(ping.silent), {0}};
 static const struct ipc_text secret_texts[] = {TEXT(secret.owner),
 					       TEXT(secret.id),
@@ -81,7 +82,7 @@ static const struct shape {
 	[IPC_READY] = {0, no_texts},
 	[IPC_DIED] = {sizeof(struct ipc_died), died_texts},
 	[IPC_CONFIG... IPC_LISTENER] = {0, no_texts},
-	[IPC_PEER] = {sizeof(struct ipc_peer), no_texts},
+	[IPC_PEER] = {sizeof(struct ipc_peer), peer_texts},
 	[IPC_SHUTDOWN... IPC_AUDIT] = {0, no_texts},
 	[IPC_NET_RECORD] = {sizeof(struct egress_record), net_record_texts},
 	[IPC_NET_METER] = {sizeof(struct egress_meter), net_meter_texts},
@@ -94,6 +95,7 @@ static const struct shape {
 	[IPC_AUDIT_DONE] = {sizeof(struct audit_page), no_texts},
 	[IPC_PING] = {sizeof(struct ipc_ping), ping_texts},
 	[IPC_PONG] = {0, no_texts},
+	[IPC_TLS_KEYS] = {0, no_texts},
 };
 
 static const struct shape *shape_of(uint32_t type)

@@ -59,7 +59,11 @@ enum ipc_type {
 	IPC_CONFIG,  /* fd: the configuration (policy/config.h), at the start and after a reload */
 	IPC_TOKENS, /* fd: the token file's text (auth/auth.h), at the start and after each change */
 	IPC_LISTENER, /* fd: a listening TCP socket */
-	IPC_PEER, /* fd: an accepted connection of a Unix socket whose peer was checked; ipc_peer */
+	/*
+	 * fd: an accepted connection of a Unix socket whose peer was checked; ipc_peer. Also from role tls to the
+	 * broker, with nothing but an address: the plain side of a TLS connection.
+	 */
+	IPC_PEER,
 	IPC_SHUTDOWN,	/* stop taking work, finish what is running, then IPC_QUIT */
 	IPC_AUDIT,	/* fd: a socket to the audit role, which was started again */
 	IPC_NET_RECORD, /* egress_record: an attempt of a sandbox to reach something, or its end */
@@ -83,6 +87,8 @@ enum ipc_type {
 	/* broker to any role, and its answer; serial 0, but for role audit, which answers IPC_AUDIT_DONE */
 	IPC_PING = 112, /* ipc_ping */
 	IPC_PONG,
+	/* broker to role tls */
+	IPC_TLS_KEYS, /* fd: certificates and their key in PEM, for connections from now on */
 };
 
 struct ipc_volume {
@@ -187,6 +193,7 @@ struct ipc_died {
 struct ipc_peer {
 	uint32_t uid, gid, pid;
 	uint8_t is_operator; /* may do everything without a token (rule 7) */
+	char address[48];    /* of a client whose TLS the role tls ends; "": of a Unix socket */
 };
 
 /* A stored secret, without its value: no message has a way back for it. */

@@ -256,11 +256,15 @@ def is_address(text):
     return ":" in text or text.replace(".", "").isdigit()
 
 
-def make_certificates(directory):
+def make_ca(directory):
     openssl(directory, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
             "-keyout", "ca.key", "-out", "ca.pem", "-subj", "/CN=Laboratory CA", "-days", "30",
             "-addext", "basicConstraints=critical,CA:TRUE",
             "-addext", "keyUsage=critical,keyCertSign,cRLSign")  # fmt: skip
+
+
+def make_certificates(directory):
+    make_ca(directory)
     make_leaf(directory, "leaf", CERTIFIED + [WEB, EVIL, "10.0.0.5", WEB6])
     make_leaf(directory, "expired", ["expired.example.com"], days="-1")
     make_leaf(directory, "wrong", ["somebody.else"])

@@ -4,6 +4,10 @@
  */
 #include "api/e2b/e2b_internal.h"
 
+#include "policy/config.h"
+
+#include <strings.h>
+
 json_t *e2b_time(uint64_t unix_ms)
 {
 	char text[UTC_TEXT];
@@ -53,9 +57,19 @@ void e2b_control(struct exchange *x)
 		e2b_fail(x, 404, "sandbox \"%.40s\" not found", x->params[0]);
 }
 
+/* Is the host, with a port or not, this domain or a name below it? */
+static bool is_below(const char *host, const char *domain)
+{
+	size_t len = strcspn(host, ":"), end = strlen(domain);
+
+	return end && len >= end && !strncasecmp(host + len - end, domain, end) &&
+	       (len == end || host[len - end - 1] == '.');
+}
+
 /*
  * The domain below which ports have host names, from the Host header of this request. Without it clients
- * would build names in E2B's own domain. null if there is none, as for an address in digits.
+ * would build names in E2B's own domain. null if there is none, as for an address in digits. Hosts in the daemon's
+ * own domain (http.domain), such as api.DOMAIN, have that domain.
  */
 static json_t *domain_json(const struct exchange *x)
 {
@@ -68,6 +82,10 @@ static json_t *domain_json(const struct exchange *x)
 	port = strrchr(host, ':');
 	if (str_starts(host, "127.") || str_starts(host, "[::1]")) {
 		snprintf(text, sizeof(text), "localhost%s", port && !strchr(port, ']') ? port : "");
+		return must_alloc(json_string(text));
+	}
+	if (is_below(host, x->api->config->domain)) {
+		snprintf(text, sizeof(text), "%s%s", x->api->config->domain, port ? port : "");
 		return must_alloc(json_string(text));
 	}
 	if (host[0] == '[' || strspn(host, "0123456789.:") == strlen(host))

@@ -210,9 +210,14 @@ void server_add_peer(struct server *s, int fd, const struct ipc_peer *who)
 	struct peer *p = must_alloc(calloc(1, sizeof(*p)));
 
 	p->watch.fd = fd;
-	p->is_unix = true;
-	p->is_operator = who->is_operator;
-	snprintf(p->address, sizeof(p->address), "unix:uid=%u", who->uid);
+	if (who->address[0]) {
+		snprintf(p->address, sizeof(p->address), "%s", who->address);
+		p->is_remote = !str_starts(who->address, "127.") && !str_equal(who->address, "::1");
+	} else {
+		p->is_unix = true;
+		p->is_operator = who->is_operator;
+		snprintf(p->address, sizeof(p->address), "unix:uid=%u", who->uid);
+	}
 	add_peer(s, p);
 }
 

@@ -30,11 +30,11 @@ static int fail_helper(const char *verb, const struct err *e)
 
 int cli_run_helper(char **argv)
 {
-	static const char *const verbs[] = {"serve",	"policy", "doctor", "selftest", "bench",
-					    "hook",	"mcp",	  "audit",  "token",	"create",
-					    "ps",	"exec",	  "cp",	    "ls",	"cat",
-					    "rm",	"stats",  "logs",   "pause",	"resume",
-					    "snapshot", "fork",	  "kill",   "shell",	"secret"};
+	static const char *const verbs[] = {
+		"serve", "policy", "doctor", "selftest", "bench", "hook",   "mcp",
+		"audit", "token",  "create", "ps",	 "exec",  "cp",	    "ls",
+		"cat",	 "rm",	   "stats",  "logs",	 "pause", "resume", "snapshot",
+		"fork",	 "kill",   "shell",  "secret",	 "ca"};
 	static const char *const not_built[] = {"agent", "image"}; /* refused by name */
 	char path[PATH_MAX];
 	struct err e;

@@ -44,6 +44,7 @@ static const struct verb_row rows[] = {
 	{"serve", "keep many sandboxes and serve them over HTTP", NULL, cmd_serve},
 	{"secret", "secrets that sandboxes use and never see: set, ls, rm", &verb_secret, NULL},
 	{"token", "API keys: create, ls, revoke", &verb_token, NULL},
+	{"ca", "the CA of a daemon with --tls self: show, renew", &verb_ca, NULL},
 	{"audit", "the decision log: verify, tail", &verb_audit, NULL},
 	{"bench", "how long it takes here, beside what else is installed", &verb_bench, NULL},
 	{"version", "the version", NULL, cmd_version},

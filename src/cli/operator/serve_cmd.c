@@ -6,18 +6,22 @@
 #include <getopt.h>
 
 static const char usage[] =
-	"usage: cloche serve [--config FILE] [--listen ADDRESS]... [--check-config]\n"
+	"usage: cloche serve [--config FILE] [--listen ADDRESS]... [--tls CERT,KEY|self]\n"
+	"                    [--check-config]\n"
 	"\n"
 	"Keeps many sandboxes and serves them over HTTP.\n"
 	"  --config FILE     settings, see cloche.conf(5); without it /etc/cloche or\n"
 	"                    ~/.config/cloche is looked at, and without that the defaults hold\n"
 	"  --listen ADDRESS  127.0.0.1:7070, [::1]:7070 or unix:/PATH, in place of the file's\n"
+	"  --tls CERT,KEY    TLS on TCP addresses, with this certificate and key (PEM files)\n"
+	"  --tls self        the same with a CA of the daemon's own, which `cloche ca` prints\n"
 	"  --check-config    read the settings, say what is wrong with them, and end\n";
 
 int cmd_serve(int argc, char **argv)
 {
 	static const struct option longs[] = {{"config", required_argument, NULL, 'c'},
 					      {"listen", required_argument, NULL, 'l'},
+					      {"tls", required_argument, NULL, 's'},
 					      {"check-config", no_argument, NULL, 'n'},
 					      {"private", required_argument, NULL, 'p'},
 					      {"test-front", required_argument, NULL, 't'},
@@ -35,6 +39,9 @@ int cmd_serve(int argc, char **argv)
 			break;
 		case 'l':
 			list_add(&o.listen, optarg);
+			break;
+		case 's':
+			o.tls = optarg;
 			break;
 		case 'n':
 			o.check_only = true;

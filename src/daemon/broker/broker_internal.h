@@ -64,6 +64,20 @@ struct signer_side {
 	bool was_told;
 };
 
+#define TLS_WAITING 256
+
+/* The broker's end of the channel to role tls. */
+struct tls_side {
+	struct ipc_channel channel;
+	int keys;	      /* memfd: certificates and key; -1: none */
+	size_t waiting_count; /* connections that wait for a front */
+	struct {
+		int fd;
+		struct ipc_peer peer;
+	} waiting[TLS_WAITING];
+	struct loop_timer again, renewal;
+};
+
 /* What systemd, or another that speaks like it, has told about itself. */
 struct service_manager {
 	char socket[108];  /* to notify; "": nobody asks */
@@ -77,6 +91,7 @@ struct daemon {
 	struct tokens *tokens;
 	char *config_file; /* NULL: defaults only */
 	struct list listen;
+	const char *tls_option; /* of the command line, or NULL */
 	bool rootless, stopping;
 	uid_t uid; /* our own */
 	gid_t gid;
@@ -99,6 +114,7 @@ struct daemon {
 	struct config_audit audit_settings;
 	struct front_side front;
 	struct signer_side signer;
+	struct tls_side tls;
 	struct audit *audit;
 	int audit_for_front;	   /* handed to a new front, */
 	bool audit_is_used;	   /* and then not to another */
@@ -221,6 +237,16 @@ void snapshots_drop_written(struct daemon *d);
 void snapshots_drop_waiting(struct daemon *d, const char *sandbox);
 /* Removes snapshots that were not finished when a broker died. */
 void snapshot_remove_unfinished(struct daemon *d);
+
+/* ---- tls_side.c ---- */
+/* Reads or makes the certificate of these settings. The one in use stays if that fails. */
+int tls_load(struct daemon *d, const struct config *c, struct err *e);
+/* Makes a certificate of the daemon's own again if it has to be. */
+void tls_renew(struct daemon *d);
+/* A new role: tells it everything. Takes sock. */
+void tls_attach(struct daemon *d, int sock);
+void tls_detach(struct daemon *d);
+void tls_ping(struct daemon *d);
 
 /* ---- front_side.c ---- */
 /* A new front: tells it everything. Takes sock. */

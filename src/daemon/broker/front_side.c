@@ -142,7 +142,7 @@ static void send_listeners(struct daemon *d)
 	for (size_t i = 0; i < d->listener_count; i++) {
 		struct ipc m = {.type = IPC_LISTENER};
 
-		if (!d->listeners[i].is_unix)
+		if (!d->listeners[i].is_unix && !config_has_tls(d->config))
 			send_front(d, &m, d->listeners[i].fd);
 	}
 }

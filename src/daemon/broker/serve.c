@@ -80,7 +80,7 @@ static void on_file(void *arg, uint32_t events)
 {
 	char buf[4096] __attribute__((aligned(8)));
 	struct daemon *d = arg;
-	bool changed = false;
+	bool changed = false, has_ca = false;
 	ssize_t n;
 
 	while ((n = read(d->files.fd, buf, sizeof(buf))) > 0) {
@@ -88,12 +88,15 @@ static void on_file(void *arg, uint32_t events)
 			const struct inotify_event *ev = (const void *)at;
 
 			changed |= ev->len && str_equal(ev->name, "tokens");
+			has_ca |= ev->len && str_equal(ev->name, "ca.pem");
 			changed |= (ev->mask & IN_Q_OVERFLOW) != 0;
 			at += sizeof(*ev) + ev->len;
 		}
 	}
 	if (changed)
 		front_send_tokens(d);
+	if (has_ca)
+		tls_renew(d);
 }
 
 static int watch_files(struct daemon *d, struct err *e)
@@ -137,11 +140,14 @@ static void start_providers(struct daemon *d)
 
 /* ---- configuration ---- */
 
-static int load_config(const char *file, const struct list *listen, struct config *ret,
-		       struct err *e)
+static int load_config(const struct daemon *d, struct config *ret, struct err *e)
 {
+	const struct list *listen = &d->listen;
+
 	config_init(ret);
-	if (file && config_load(file, ret, e) < 0)
+	if (d->config_file && config_load(d->config_file, ret, e) < 0)
+		return -1;
+	if (d->tls_option && config_set_tls(ret, d->tls_option, e) < 0)
 		return -1;
 	if (listen->count > CONFIG_LISTEN)
 		return err_set(e, ERR_INVALID, "listen: at most %d addresses", CONFIG_LISTEN);
@@ -163,6 +169,7 @@ static const struct fixed_key {
 	{"listen", offsetof(struct config, listen), sizeof(((struct config *)0)->listen)},
 	{"state_dir", offsetof(struct config, state_dir), CONFIG_PATH},
 	{"runtime_dir", offsetof(struct config, runtime_dir), CONFIG_PATH},
+	{"tls", offsetof(struct config, tls), sizeof(((struct config *)0)->tls)},
 	{"http.max_connections", offsetof(struct config, max_connections), sizeof(uint32_t)},
 };
 
@@ -194,9 +201,10 @@ static void reload_config(struct daemon *d)
 	char fixed[128] = "", why[192] = "";
 	struct err e = {0};
 
-	if (load_config(d->config_file, &d->listen, fresh, &e) == 0)
+	if (load_config(d, fresh, &e) == 0)
 		keep_fixed(d->config, fresh, fixed, sizeof(fixed));
-	if (e.kind || roles_check_audit(fresh, &e) < 0 || prepare_volumes(d, fresh, &e) < 0) {
+	if (e.kind || roles_check_audit(fresh, &e) < 0 || prepare_volumes(d, fresh, &e) < 0 ||
+	    tls_load(d, fresh, &e) < 0) {
 		log_error("configuration is left as it was", "error", e.msg);
 		daemon_note(d, "daemon.reload", d->config_file ? d->config_file : "", "fail",
 			    e.msg);
@@ -370,8 +378,9 @@ static int start_daemon(struct daemon *d, struct err *e)
 	daemon_note(d, "daemon.start", d->config->state_dir, "done", "");
 	snapshot_remove_unfinished(d);
 	adopt_all(d);
-	if (listeners_open(d, e) < 0)
+	if (tls_load(d, d->config, e) < 0 || listeners_open(d, e) < 0)
 		return -1;
+	roles_start_tls(d);
 	roles_start_remote(d);
 	roles_start_signer(d);
 	roles_start_front(d);
@@ -434,6 +443,7 @@ int daemon_serve(const struct serve_options *o)
 	service_init(d);
 	d->config_file = o->config ? str_copy(o->config) : config_find();
 	d->listen = o->listen;
+	d->tls_option = o->tls;
 	d->test_front = o->test_front;
 	d->ephemeral_dir = o->ephemeral_dir;
 	d->rootless = !caps_can_administer();
@@ -441,9 +451,10 @@ int daemon_serve(const struct serve_options *o)
 	d->gid = getegid();
 	d->signer.channel.watch.fd = d->front.channel.watch.fd = d->audit_for_front = d->self =
 		d->host.guest = d->host.boot_worker = -1;
+	d->tls.keys = d->tls.channel.watch.fd = -1;
 	for (size_t i = 0; i < CONFIG_ITEMS; i++)
 		d->host.volumes[i] = -1;
-	if (load_config(d->config_file, &d->listen, d->config, &e) < 0) {
+	if (load_config(d, d->config, &e) < 0) {
 		fprintf(stderr, "cloche: %s\n", e.msg);
 		return 125;
 	}

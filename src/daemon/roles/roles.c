@@ -69,6 +69,8 @@ static const struct role_kind {
 	/* A program of its own: provider/e2b/remote. */
 	[ROLE_REMOTE] = {"remote", NULL, NULL, 0},
 	[ROLE_SIGNER] = {"signer", run_signer, &seccomp_profile_signer, 64},
+	/* daemon/tls */
+	[ROLE_TLS] = {"tls", NULL, NULL, 0},
 };
 
 const char *role_name(enum role_id id)
@@ -435,10 +437,31 @@ static int start_signer(struct daemon *d, struct err *e)
 	return 0;
 }
 
+/* ---- tls ---- */
+
+static int start_tls(struct daemon *d, struct err *e)
+{
+	struct role_start s = new_start(d, ROLE_TLS);
+	auto_close int ours = -1;
+	auto_close int theirs = -1;
+	auto_close int program = open_program("cloche-tls", NULL, e);
+
+	/* An empty directory, which becomes its root. */
+	if (program < 0 || make_dir(d, "tls", &s, e) < 0 || make_pair(&ours, &theirs, e) < 0)
+		return -1;
+	s.program = program;
+	s.fds[0] = theirs;
+	if (launch_role(d, &s, e) < 0)
+		return -1;
+	tls_attach(d, take_fd(&ours));
+	return 0;
+}
+
 static int (*const starts[])(struct daemon *d, struct err *e) = {[ROLE_AUDIT] = start_audit,
 								 [ROLE_FRONT] = start_front,
 								 [ROLE_REMOTE] = start_remote,
-								 [ROLE_SIGNER] = start_signer};
+								 [ROLE_SIGNER] = start_signer,
+								 [ROLE_TLS] = start_tls};
 
 static void start_role(struct daemon *d, enum role_id id)
 {
@@ -574,10 +597,25 @@ void roles_start_signer(struct daemon *d)
 		roles_end(d, ROLE_SIGNER, "settings were read again, and so are its values");
 }
 
+static void start_tls_again(void *arg)
+{
+	struct daemon *d = arg;
+
+	if (d->roles[ROLE_TLS].pid == 0 && config_has_tls(d->config))
+		start_role(d, ROLE_TLS);
+}
+
+void roles_start_tls(struct daemon *d)
+{
+	d->roles[ROLE_TLS].again = (struct loop_timer){.call = start_tls_again, .arg = d};
+	start_tls_again(d);
+}
+
 void roles_stop(struct daemon *d)
 {
 	roles_unwatch(d);
 	signer_detach(d);
+	tls_detach(d);
 	front_detach(d);
 	provider_e2b.role_ended(&d->host);
 	for (int i = 0; i < ROLE_COUNT; i++) {
@@ -609,6 +647,8 @@ bool roles_reaped(struct daemon *d, pid_t pid, int status)
 			provider_e2b.role_ended(&d->host);
 		if (i == ROLE_SIGNER)
 			signer_detach(d);
+		if (i == ROLE_TLS)
+			tls_detach(d);
 		if (d->stopping && i != ROLE_REMOTE) {
 			if (i == ROLE_FRONT)
 				daemon_front_is_done(d);

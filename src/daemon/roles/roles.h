@@ -8,7 +8,7 @@
 struct config;
 struct daemon;
 
-enum role_id { ROLE_AUDIT, ROLE_FRONT, ROLE_REMOTE, ROLE_SIGNER, ROLE_COUNT };
+enum role_id { ROLE_AUDIT, ROLE_FRONT, ROLE_REMOTE, ROLE_SIGNER, ROLE_TLS, ROLE_COUNT };
 
 struct role {
 	pid_t pid; /* 0: not running */
@@ -32,6 +32,8 @@ void roles_renew_audit(struct daemon *d);
 void roles_start_remote(struct daemon *d);
 /* Starts the role if the settings name a key or secrets; a role that runs is started again and reads them anew. */
 void roles_start_signer(struct daemon *d);
+/* Starts the role if the configuration has a certificate. */
+void roles_start_tls(struct daemon *d);
 void roles_stop(struct daemon *d);
 /* True if this child was a role; it is started again after a while. */
 bool roles_reaped(struct daemon *d, pid_t pid, int status);

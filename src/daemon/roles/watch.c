@@ -42,6 +42,11 @@ static void ping_signer(struct daemon *d)
 	ipc_channel_send(&d->signer.channel, &m, -1);
 }
 
+static bool wants_tls(const struct daemon *d)
+{
+	return config_has_tls(d->config);
+}
+
 static uint32_t interval_ms(const struct daemon *d)
 {
 	return (uint32_t)(d->config->role_timeout_ms / ROUNDS);
@@ -57,6 +62,7 @@ static const struct watched {
 	[ROLE_FRONT] = {ping_front, NULL},
 	[ROLE_REMOTE] = {ping_remote, wants_remote},
 	[ROLE_SIGNER] = {ping_signer, signer_is_wanted},
+	[ROLE_TLS] = {tls_ping, wants_tls},
 };
 static_assert(ARRAY_LEN(watched) == ROLE_COUNT, "a row for each role");
 
