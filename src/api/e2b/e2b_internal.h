@@ -84,6 +84,12 @@ e2b_control_call e2b_metrics, e2b_network, e2b_snapshot, e2b_fork;
 const char *e2b_snapshot_id(const json_t *snapshots, const char *template);
 /* A member of a body: a number of seconds, dflt if it is absent. -1 with e. */
 int e2b_seconds(const json_t *in, const char *key, uint64_t dflt, uint64_t *ret_ms, struct err *e);
+/*
+ * E2B's network settings (network, and allow_internet_access or NULL) as mode and rules of a specification, whose
+ * own are replaced. Errors are those of E2B where it has one.
+ */
+int e2b_network_spec(const json_t *network, const json_t *internet, struct sandbox_spec *s,
+		     struct err *e);
 /* Refuses network settings that are not supported; -1 with e. */
 int e2b_network_check(const json_t *network, const json_t *internet, struct err *e);
 

@@ -1,0 +1,296 @@
+/*
+ * E2B's network settings as those of a specification. With E2B allowing beats denying and everything is allowed at
+ * first; here denying wins. So what is allowed is cut out of the denied networks before they become rules.
+ */
+#include "api/e2b/e2b_internal.h"
+
+#include "net/name.h"
+
+#define ENTRIES_MAX 1024 /* of each list */
+#define DENIED_MAX 4096	 /* networks that are left after cutting */
+#define RULE_HOSTS_MAX 10
+#define HEADER_NAME_MAX 64
+#define HEADER_VALUE_MAX 2048
+
+struct networks {
+	struct network *items;
+	size_t count, room;
+};
+
+static void networks_add(struct networks *all, const struct network *n)
+{
+	all->items = array_room(all->items, all->count, &all->room, sizeof(*all->items));
+	all->items[all->count++] = *n;
+}
+
+static void networks_done(struct networks *all)
+{
+	free(all->items);
+}
+#define auto_networks __attribute__((cleanup(networks_done)))
+
+static bool is_everything(const struct network *n)
+{
+	static const struct network ipv4 = {.address = {[10] = 0xff, [11] = 0xff}, .bits = 96};
+
+	return n->bits == 0 || (n->bits == 96 && memcmp(n->address, ipv4.address, 12) == 0);
+}
+
+/* An address may have bits behind its network: they do not count for E2B. */
+static bool read_network(const char *text, struct network *ret)
+{
+	if (!network_parse(text, ret))
+		return false;
+	for (unsigned bit = ret->bits; bit < 128; bit++)
+		ret->address[bit / 8] &= (unsigned char)~(0x80 >> bit % 8);
+	return true;
+}
+
+static char *format_network(const struct network *n)
+{
+	char digits[NET_ADDRESS_TEXT];
+	bool mapped = !strchr((net_address_text(n->address, false, digits), digits), ':');
+
+	return str_format("%s/%u", digits, mapped ? n->bits - 96 : n->bits);
+}
+
+/* ---- cutting ------------------------------------------------------------------------------------ */
+
+/* What is left of n without `hole`, which lies in it: the other half at each bit on the way down to it. */
+static void cut_out(struct network n, const struct network *hole, struct networks *ret)
+{
+	while (n.bits < hole->bits) {
+		unsigned byte = n.bits / 8;
+		unsigned char bit = (unsigned char)(0x80 >> n.bits % 8);
+		struct network other = n;
+
+		n.bits++;
+		other.bits++;
+		n.address[byte] |= hole->address[byte] & bit;
+		other.address[byte] |= ~hole->address[byte] & bit;
+		networks_add(ret, &other);
+	}
+}
+
+static int cut_all(struct networks *denied, const struct networks *allowed, struct err *e)
+{
+	for (size_t i = 0; i < allowed->count; i++) {
+		const struct network *hole = &allowed->items[i];
+		struct networks left = {0};
+
+		for (size_t j = 0; j < denied->count; j++) {
+			const struct network *n = &denied->items[j];
+
+			if (hole->bits <= n->bits && network_has(hole, n))
+				continue;
+			if (n->bits < hole->bits && network_has(n, hole))
+				cut_out(*n, hole, &left);
+			else
+				networks_add(&left, n);
+		}
+		free(denied->items);
+		*denied = left;
+		if (denied->count > DENIED_MAX)
+			return err_field(
+				e, ERR_INVALID, "network",
+				"network: allowOut and denyOut overlap in too many places");
+	}
+	return 0;
+}
+
+/* ---- reading ------------------------------------------------------------------------------------ */
+
+static int read_list(const json_t *network, const char *key, const char *other, const json_t **ret,
+		     struct err *e)
+{
+	const json_t *list = json_object_get(network, key), *item;
+	size_t i;
+
+	if (!list)
+		list = json_object_get(network, other);
+	*ret = NULL;
+	if (!list || json_is_null(list))
+		return 0;
+	if (!json_is_array(list) || json_array_size(list) > ENTRIES_MAX)
+		return err_field(e, ERR_INVALID, "network",
+				 "network.%s: not an array of at most %d strings", key,
+				 ENTRIES_MAX);
+	json_array_foreach ((json_t *)list, i, item)
+		if (!json_is_string(item) ||
+		    strlen(json_string_value(item)) != json_string_length(item))
+			return err_field(e, ERR_INVALID, "network",
+					 "network.%s: item %zu is not a string", key, i);
+	*ret = list;
+	return 0;
+}
+
+static int read_denied(const json_t *list, struct networks *ret, bool *ret_everything,
+		       struct err *e)
+{
+	const json_t *item;
+	size_t i;
+
+	json_array_foreach ((json_t *)list, i, item) {
+		struct network n;
+
+		if (!read_network(json_string_value(item), &n))
+			return err_field(e, ERR_INVALID, "network",
+					 "network.denyOut: invalid denied CIDR '%.80s'; only "
+					 "addresses and networks can be denied",
+					 json_string_value(item));
+		if (is_everything(&n))
+			*ret_everything = true;
+		networks_add(ret, &n);
+	}
+	return 0;
+}
+
+/* A name, or *.name. */
+static int read_domain(const char *text, struct list *ret, struct err *e)
+{
+	bool below = str_starts(text, "*.");
+	char name[NET_NAME];
+	struct network unused;
+	struct err inner = {0};
+
+	if (net_host(text + (below ? 2 : 0), strlen(text) - (below ? 2 : 0), name, &unused,
+		     &inner) != NET_IS_NAME)
+		return err_field(e, ERR_INVALID, "network", "network.allowOut: %s",
+				 inner.kind ? inner.msg : "not a name");
+	/* The sandbox's own loopback needs no rule; the host's is never meant. */
+	if (!str_equal(name, "localhost"))
+		list_take(ret, str_format("%s%s", below ? "*." : "", name));
+	return 0;
+}
+
+static int read_allowed(const json_t *list, struct networks *ret, struct list *ret_names,
+			struct err *e)
+{
+	const json_t *item;
+	size_t i;
+
+	json_array_foreach ((json_t *)list, i, item) {
+		struct network n;
+
+		if (read_network(json_string_value(item), &n))
+			networks_add(ret, &n);
+		else if (read_domain(json_string_value(item), ret_names, e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* ---- rules that change headers ------------------------------------------------------------------ */
+
+static int check_headers(const json_t *headers, struct err *e)
+{
+	const json_t *value;
+	const char *name;
+
+	if (headers && !json_is_object(headers))
+		return err_field(e, ERR_INVALID, "network",
+				 "network.rules: headers: not an object");
+	json_object_foreach ((json_t *)headers, name, value) {
+		if (strlen(name) > HEADER_NAME_MAX)
+			return err_field(e, ERR_INVALID, "network",
+					 "network.rules: a header's name is longer than %d bytes",
+					 HEADER_NAME_MAX);
+		if (!json_is_string(value) || json_string_length(value) > HEADER_VALUE_MAX)
+			return err_field(e, ERR_INVALID, "network",
+					 "network.rules: %s: not a string of at most %d bytes",
+					 name, HEADER_VALUE_MAX);
+	}
+	if (json_object_size(headers))
+		return err_field(e, ERR_UNSUPPORTED, "network",
+				 "network.rules: headers of requests are not changed here; give "
+				 "the sandbox a secret instead");
+	return 0;
+}
+
+static int check_rules(const json_t *rules, struct err *e)
+{
+	const json_t *list;
+	const char *host;
+
+	if (!rules || json_is_null(rules))
+		return 0;
+	if (!json_is_object(rules) || json_object_size(rules) > RULE_HOSTS_MAX)
+		return err_field(e, ERR_INVALID, "network",
+				 "network.rules: not an object of at most %d hosts",
+				 RULE_HOSTS_MAX);
+	json_object_foreach ((json_t *)rules, host, list) {
+		const json_t *rule = json_array_get(list, 0);
+		auto_list struct list unused = {0};
+
+		if (!json_is_array(list) || json_array_size(list) > 1 ||
+		    (rule && !json_is_object(rule)))
+			return err_field(e, ERR_INVALID, "network",
+					 "network.rules: '%.80s': not an array of at most one rule",
+					 host);
+		if (read_domain(host, &unused, e) < 0 ||
+		    check_headers(json_object_get(json_object_get(rule, "transform"), "headers"),
+				  e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* ---- the specification -------------------------------------------------------------------------- */
+
+static bool is_loopback(const struct network *n)
+{
+	unsigned bits;
+
+	return net_address_range(n->address, &bits) == NET_LOOPBACK_ADDRESS && n->bits >= bits;
+}
+
+static void fill_spec(struct sandbox_spec *s, int mode, const struct networks *allowed,
+		      const struct list *names, const struct networks *denied)
+{
+	list_done(&s->allow);
+	list_done(&s->deny);
+	s->net = mode;
+	for (size_t i = 0; i < allowed->count; i++)
+		if (!is_loopback(&allowed->items[i]))
+			list_take(&s->allow, format_network(&allowed->items[i]));
+	for (size_t i = 0; i < names->count; i++)
+		list_add(&s->allow, names->items[i]);
+	for (size_t i = 0; i < denied->count; i++)
+		list_take(&s->deny, format_network(&denied->items[i]));
+}
+
+int e2b_network_spec(const json_t *network, const json_t *internet, struct sandbox_spec *s,
+		     struct err *e)
+{
+	auto_networks struct networks allowed = {0}, denied = {0};
+	auto_list struct list names = {0};
+	const json_t *allow_list, *deny_list, *proxy = json_object_get(network, "egressProxy");
+	bool closed = json_is_false(internet), open = false;
+
+	if (network && !json_is_object(network) && !json_is_null(network))
+		return err_field(e, ERR_INVALID, "network", "network: not an object");
+	if (internet && !json_is_boolean(internet) && !json_is_null(internet))
+		return err_field(e, ERR_INVALID, "allow_internet_access",
+				 "allow_internet_access: not a boolean");
+	if (proxy && !json_is_null(proxy))
+		return err_field(e, ERR_UNSUPPORTED, "network",
+				 "network.egressProxy: only the operator chooses a proxy here");
+	if (read_list(network, "allowOut", "allow_out", &allow_list, e) < 0 ||
+	    read_list(network, "denyOut", "deny_out", &deny_list, e) < 0 ||
+	    read_denied(deny_list, &denied, &closed, e) < 0 ||
+	    read_allowed(allow_list, &allowed, &names, e) < 0 ||
+	    check_rules(json_object_get(network, "rules"), e) < 0)
+		return -1;
+	if (names.count && !closed)
+		return err_field(e, ERR_INVALID, "network",
+				 "network: When specifying allowed domains in allow out, you must "
+				 "include 'ALL_TRAFFIC' in deny out to block all other traffic.");
+	for (size_t i = 0; i < allowed.count; i++)
+		open |= is_everything(&allowed.items[i]);
+	if (open || closed)
+		denied.count = 0; /* nothing is left of them, or everything else is closed anyway */
+	else if (cut_all(&denied, &allowed, e) < 0)
+		return -1;
+	fill_spec(s, open || !closed ? NET_PUBLIC : NET_ALLOW, &allowed, &names, &denied);
+	return 0;
+}
