@@ -167,7 +167,7 @@ static void on_hold(void *arg)
 {
 	struct conn *c = arg;
 
-	if (c->closing)
+	if (c->closing || !c->hold_why)
 		end(c, false);
 	else
 		conn_deny(c, c->hold_why, NULL);
@@ -398,7 +398,7 @@ static void on_stream(void *arg, uint32_t events)
 
 /* ---- the handler that judges nothing ---- */
 
-static void relay_one_way(struct stream *from, struct stream *to)
+void conn_pass(struct stream *from, struct stream *to)
 {
 	if (from->in.len && to->out.len == 0) {
 		buf_done(&to->out);
@@ -418,8 +418,8 @@ static void relay_step(struct conn *c)
 		conn_reset(c);
 		return;
 	}
-	relay_one_way(&c->client, &c->server);
-	relay_one_way(&c->server, &c->client);
+	conn_pass(&c->client, &c->server);
+	conn_pass(&c->server, &c->client);
 }
 
 const struct handler conn_relay = {.name = "relay", .step = relay_step};
@@ -662,8 +662,7 @@ static const char *used_up(struct uplink *s)
 	return uplink_count_request(s);
 }
 
-/* Names by which programs in containers are used to call the host. */
-static bool is_host(const char *name)
+bool conn_is_host(const char *name)
 {
 	return str_equal(name, "localhost") || str_equal(name, "host.docker.internal") ||
 	       str_equal(name, "host.containers.internal");
@@ -680,7 +679,7 @@ static const char *name_of(const struct uplink *s, const unsigned char to[16], u
 	if (!*ret_index || *ret_index == NET_GATEWAY_INDEX)
 		return "";
 	name = names_name(s->names, *ret_index);
-	return name && is_host(name) ? "localhost" : name;
+	return name && conn_is_host(name) ? "localhost" : name;
 }
 
 static void begin(struct uplink *s, int fd, const unsigned char to[16], uint16_t port)

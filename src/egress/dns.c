@@ -1,17 +1,417 @@
-/* The resolver that sandboxes see. */
+/*
+ * The resolver that sandboxes see, over UDP and TCP. Allowed names get an address that stands for them; nothing is
+ * asked outside, but for TXT records of rules that say so.
+ */
 #include "egress/egress_internal.h"
+
+#include "wire/dns.h"
+
+#include <netinet/in.h>
+
+#define AT_ONCE 64
+#define TTL_S 60
+#define IDLE_MS 10000
+#define WILDCARD_NAMES 1024 /* below one sandbox's wildcards, unless its budget says otherwise */
+#define LONG_NAME 100	    /* names that could carry data count more often */
+#define LONG_LABEL 40
+
+/* ---- decisions ---- */
+
+/* What one query comes to. */
+struct lookup {
+	struct uplink *uplink;
+	struct dns_query query;
+	char name[NET_NAME]; /* canonical */
+	struct net_answer answer;
+};
+
+static void deny(struct lookup *l, const char *why, const char *remedy)
+{
+	char shown[NET_NAME];
+	struct denial d = {.name = shown,
+			   .rule = l->answer.rule,
+			   .why = why,
+			   .remedy = remedy,
+			   .phase = EGRESS_LOOKUP};
+
+	str_sanitise(shown, sizeof(shown), l->query.name, strlen(l->query.name));
+	record_denial(l->uplink, &d);
+}
+
+/* Names that a program chose below a wildcard can carry data to their server. */
+static bool is_within_budget(struct lookup *l)
+{
+	struct uplink *u = l->uplink;
+	const struct net_budget *b = uplink_budget(u);
+	const char *label = l->name;
+	uint32_t cost = 1;
+
+	if (b && b->names && names_count(u->names) >= b->names)
+		return false;
+	if (l->answer.rule[0] != '*' || l->answer.rule[1] != '.')
+		return true;
+	if (strlen(l->name) > LONG_NAME)
+		cost = 8;
+	for (; label; label = strchr(label, '.')) {
+		label += *label == '.';
+		if (strcspn(label, ".") > LONG_LABEL)
+			cost = 8;
+	}
+	if (u->wildcard_names + cost > (b && b->names ? b->names : WILDCARD_NAMES))
+		return false;
+	u->wildcard_names += cost;
+	return true;
+}
+
+/* The index of an allowed name; 0: there is no room for another. */
+static uint32_t index_of(struct lookup *l)
+{
+	struct uplink *u = l->uplink;
+	uint32_t index = names_find(u->names, l->name);
+
+	if (!index && is_within_budget(l))
+		index = names_index(u->names, l->name);
+	if (!index)
+		deny(l, "names", NULL);
+	return index;
+}
+
+static void answer_address(struct lookup *l, struct buf *out)
+{
+	bool v4 = l->query.type == DNS_A;
+	unsigned char address[16];
+	uint32_t index = index_of(l);
+
+	dns_answer_begin(out, &l->query, index ? DNS_OK : DNS_SERVFAIL);
+	if (!index || (!v4 && !l->uplink->has_v6))
+		return;
+	if (v4)
+		net_synthetic4(index, address);
+	else
+		net_synthetic6(l->uplink->prefix6, index, address);
+	dns_answer_address(out, address, v4 ? 4 : 16, TTL_S);
+}
+
+static void answer_pointer(struct lookup *l, struct buf *out)
+{
+	unsigned char address[16];
+	const char *name = NULL;
+
+	if (dns_reverse_address(l->query.name, address))
+		name = names_name(l->uplink->names,
+				  net_synthetic_index(l->uplink->prefix6, address));
+	dns_answer_begin(out, &l->query, name ? DNS_OK : DNS_NXDOMAIN);
+	if (name)
+		dns_answer_name(out, name, TTL_S);
+}
+
+/* RFC 6761: never asked for elsewhere. */
+static void answer_localhost(struct lookup *l, struct buf *out)
+{
+	static const unsigned char v4[4] = {127, 0, 0, 1}, v6[16] = {[15] = 1};
+
+	dns_answer_begin(out, &l->query, DNS_OK);
+	if (l->query.type == DNS_A)
+		dns_answer_address(out, v4, sizeof(v4), TTL_S);
+	else if (l->query.type == DNS_AAAA)
+		dns_answer_address(out, v6, sizeof(v6), TTL_S);
+}
+
+static bool name_is_allowed(struct lookup *l)
+{
+	struct network address;
+	struct err e = {0};
+	struct net_question q = {.name = l->name};
+	struct net_answer udp;
+
+	l->answer.rule = "";
+	if (!l->query.is_text ||
+	    net_host(l->query.name, strlen(l->query.name), l->name, &address, &e) != NET_IS_NAME) {
+		snprintf(l->answer.why, sizeof(l->answer.why), "not the name of a host");
+		return false;
+	}
+	if (conn_is_host(l->name))
+		q.name = "localhost";
+	uplink_decide(l->uplink, &q, &l->answer);
+	if (l->answer.allowed)
+		return true;
+	q.udp = true;
+	uplink_decide(l->uplink, &q, &udp);
+	if (udp.allowed)
+		l->answer = udp;
+	return udp.allowed || l->uplink->asks;
+}
+
+static bool is_refused_type(unsigned type)
+{
+	return type == DNS_TXT || type == DNS_NULL || type == DNS_ANY || type == DNS_AXFR ||
+	       type == DNS_IXFR;
+}
+
+/* Everything that can be answered at once. False: a TXT record must be asked for outside. */
+static bool answer(struct lookup *l, struct buf *out)
+{
+	unsigned type = l->query.type;
+
+	if (type == DNS_PTR) {
+		answer_pointer(l, out);
+	} else if (strcasecmp(l->query.name, "localhost") == 0) {
+		answer_localhost(l, out);
+	} else if (!name_is_allowed(l)) {
+		deny(l, l->answer.why, l->answer.remedy);
+		dns_answer_begin(out, &l->query, DNS_NXDOMAIN);
+	} else if (type == DNS_A || type == DNS_AAAA) {
+		answer_address(l, out);
+	} else if (type == DNS_TXT && l->answer.txt) {
+		return false;
+	} else if (is_refused_type(type)) {
+		deny(l, "queries of this type are refused", NULL);
+		dns_answer_begin(out, &l->query, DNS_REFUSED);
+	} else {
+		/* HTTPS and SVCB would lead to other addresses, or hide the server name. */
+		dns_answer_begin(out, &l->query, DNS_OK);
+	}
+	return true;
+}
+
+/* ---- TXT records, from outside ---- */
+
+/* A query that waits for its answer; the client is a UDP address or a connection. */
+struct pending {
+	struct pending *next, **back;
+	struct uplink *uplink;
+	struct dns_query query;
+	struct resolver_text text;
+	struct conn *conn; /* NULL: UDP */
+	int fd;
+	struct sockaddr_storage from;
+	socklen_t from_len;
+	char control[64];
+	size_t control_len;
+};
+
+#define PENDING_MAX 64
+
+static void send_reply(int fd, const struct buf *out, struct sockaddr_storage *to, socklen_t to_len,
+		       void *control, size_t control_len)
+{
+	struct iovec iov = {buf_head(out), out->len};
+	struct msghdr m = {.msg_name = to,
+			   .msg_namelen = to_len,
+			   .msg_iov = &iov,
+			   .msg_iovlen = 1,
+			   .msg_control = control_len ? control : NULL,
+			   .msg_controllen = control_len};
+
+	/* A reply that cannot be sent is lost, as any datagram may be. */
+	sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* With its length in front. */
+static void add_tcp_reply(struct conn *c, const struct buf *out)
+{
+	unsigned char len[2] = {(unsigned char)(out->len >> 8), (unsigned char)out->len};
+
+	buf_add(&c->client.out, len, 2);
+	buf_add(&c->client.out, buf_head(out), out->len);
+}
+
+static void pending_free(struct pending *p)
+{
+	resolver_text_cancel(&p->text);
+	*p->back = p->next;
+	if (p->next)
+		p->next->back = p->back;
+	p->uplink->pending_count--;
+	free(p);
+}
+
+static void on_text(void *arg, const struct buf *texts, size_t count, int rcode)
+{
+	struct pending *p = arg;
+	auto_buf struct buf out = {0};
+	const char *at = texts->len ? buf_head(texts) : "";
+
+	dns_answer_begin(&out, &p->query, (enum dns_rcode)rcode);
+	for (size_t i = 0; i < count; i++) {
+		uint16_t len;
+
+		memcpy(&len, at, sizeof(len));
+		dns_answer_text(&out, at + sizeof(len), len, TTL_S);
+		at += sizeof(len) + len;
+	}
+	dns_answer_end(&out, &p->query, p->conn ? UINT16_MAX : p->query.udp_size);
+	if (p->conn) {
+		add_tcp_reply(p->conn, &out);
+		conn_step_soon(p->conn);
+	} else {
+		send_reply(p->fd, &out, &p->from, p->from_len, p->control, p->control_len);
+	}
+	pending_free(p);
+}
+
+/* NULL: there are too many, or there is no resolver. */
+static struct pending *pending_new(struct lookup *l)
+{
+	struct uplink *u = l->uplink;
+	struct pending *p;
+
+	if (u->pending_count >= PENDING_MAX || !u->role->resolver)
+		return NULL;
+	p = must_alloc(calloc(1, sizeof(*p)));
+	p->uplink = u;
+	p->query = l->query;
+	p->text = (struct resolver_text){.call = on_text, .arg = p};
+	p->next = u->pending;
+	p->back = &u->pending;
+	if (p->next)
+		p->next->back = &p->next;
+	u->pending = p;
+	u->pending_count++;
+	return p;
+}
+
+void lookups_free(struct uplink *u)
+{
+	while (u->pending)
+		pending_free(u->pending);
+}
+
+/* ---- UDP ---- */
+
+/* The address that was asked must be the one that answers. */
+static size_t reply_control(struct msghdr *m, char *ret, size_t size)
+{
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
+		if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO) {
+			struct in_pktinfo *info = (struct in_pktinfo *)CMSG_DATA(c);
+
+			info->ipi_spec_dst = info->ipi_addr;
+			info->ipi_ifindex = 0;
+		} else if (c->cmsg_level != IPPROTO_IPV6 || c->cmsg_type != IPV6_PKTINFO) {
+			continue;
+		}
+		if (CMSG_ALIGN(c->cmsg_len) > size)
+			return 0;
+		memcpy(ret, c, CMSG_ALIGN(c->cmsg_len));
+		return CMSG_ALIGN(c->cmsg_len);
+	}
+	return 0;
+}
+
+static bool serve_datagram(struct listener *l)
+{
+	struct lookup look = {.uplink = l->uplink};
+	auto_buf struct buf out = {0};
+	unsigned char bytes[DNS_UDP_MAX];
+	struct sockaddr_storage from;
+	char control[256] __attribute__((aligned(16))), back[64] __attribute__((aligned(16)));
+	struct iovec iov = {bytes, sizeof(bytes)};
+	struct msghdr m = {.msg_name = &from,
+			   .msg_namelen = sizeof(from),
+			   .msg_iov = &iov,
+			   .msg_iovlen = 1,
+			   .msg_control = control,
+			   .msg_controllen = sizeof(control)};
+	ssize_t n = recvmsg(l->watch.fd, &m, MSG_DONTWAIT);
+	size_t back_len;
+	int rc;
+
+	if (n < 0)
+		return false;
+	rc = dns_query_read(bytes, (size_t)n, &look.query);
+	if (rc == 0)
+		return true;
+	back_len = reply_control(&m, back, sizeof(back));
+	if (rc < 0) {
+		dns_answer_begin(&out, &look.query, look.query.rcode);
+	} else if (!answer(&look, &out)) {
+		struct pending *p = pending_new(&look);
+
+		if (p) {
+			p->fd = l->watch.fd;
+			p->from = from;
+			p->from_len = m.msg_namelen;
+			memcpy(p->control, back, back_len);
+			p->control_len = back_len;
+			resolver_ask_text(look.uplink->role->resolver, look.name, &p->text);
+			return true;
+		}
+		dns_answer_begin(&out, &look.query, DNS_SERVFAIL);
+	}
+	dns_answer_end(&out, &look.query, look.query.udp_size);
+	send_reply(l->watch.fd, &out, &from, m.msg_namelen, back, back_len);
+	return true;
+}
 
 void dns_udp_ready(struct listener *l)
 {
+	for (int i = 0; i < AT_ONCE && !loop_turn_is_over(l->uplink->role->loop); i++)
+		if (!serve_datagram(l))
+			return;
 }
 
-void lookups_free(struct uplink *s)
+/* ---- TCP ---- */
+
+static void serve_message(struct conn *c, const unsigned char *bytes, size_t len)
 {
+	struct lookup look = {.uplink = c->uplink};
+	auto_buf struct buf out = {0};
+	int rc = dns_query_read(bytes, len, &look.query);
+
+	if (rc == 0) {
+		conn_reset(c);
+		return;
+	}
+	if (rc < 0) {
+		dns_answer_begin(&out, &look.query, look.query.rcode);
+	} else if (!answer(&look, &out)) {
+		struct pending *p = pending_new(&look);
+
+		if (p) {
+			p->conn = c;
+			resolver_ask_text(look.uplink->role->resolver, look.name, &p->text);
+			return;
+		}
+		dns_answer_begin(&out, &look.query, DNS_SERVFAIL);
+	}
+	dns_answer_end(&out, &look.query, UINT16_MAX);
+	add_tcp_reply(c, &out);
 }
 
 static void dns_step(struct conn *c)
 {
-	conn_reset(c);
+	struct buf *in = &c->client.in;
+
+	conn_hold(c, IDLE_MS, NULL);
+	while (!c->dead && in->len >= 2 && c->client.out.len < CONN_BUFFER) {
+		const unsigned char *bytes = (unsigned char *)buf_head(in);
+		size_t len = (size_t)(bytes[0] << 8 | bytes[1]);
+
+		if (len > DNS_TCP_MAX) {
+			conn_reset(c);
+			return;
+		}
+		if (in->len < 2 + len)
+			break;
+		serve_message(c, bytes + 2, len);
+		if (!c->dead)
+			buf_drop(in, 2 + len);
+	}
+	if (!c->dead && c->client.ended)
+		conn_close(c);
 }
 
-const struct handler conn_dns = {.name = "dns", .step = dns_step};
+/* Queries of this connection that still wait have nobody to answer. */
+static void dns_done(struct conn *c)
+{
+	struct pending *next;
+
+	for (struct pending *p = c->uplink->pending; p; p = next) {
+		next = p->next;
+		if (p->conn == c)
+			pending_free(p);
+	}
+}
+
+const struct handler conn_dns = {.name = "dns", .step = dns_step, .done = dns_done};

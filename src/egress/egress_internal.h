@@ -29,7 +29,7 @@ struct conn;
 struct names;
 struct records;
 struct flows;
-struct lookups;
+struct pending;
 
 struct role {
 	struct loop *loop;
@@ -77,7 +77,10 @@ struct uplink {
 	struct names *names;
 	struct conn *conns;
 	struct flows *flows;	 /* UDP by rule; or NULL */
-	struct lookups *lookups; /* DNS over TCP and TXT queries that wait; or NULL */
+	struct pending *pending; /* queries that wait for an answer from outside */
+	size_t pending_count;
+	bool has_v6;
+	uint32_t wildcard_names; /* that were given an address; see dns.c */
 	struct denials *denials; /* or NULL */
 	struct budget open;	 /* connections */
 	struct egress_meter meter, told;
@@ -198,7 +201,10 @@ void conn_deny(struct conn *c, const char *why, const char *remedy);
 void conn_fail(struct conn *c, const char *why);
 /* Records an HTTP request that was allowed: what is its method and path. */
 void conn_note(struct conn *c, const char *what);
-/* Denies the connection for this reason (a constant) after so long, unless it is called again; 0: no more. */
+/*
+ * Denies the connection for this reason (a constant; NULL: just closes it) after so long, unless it is called
+ * again; 0 ms: no more.
+ */
 void conn_hold(struct conn *c, uint64_t ms, const char *why);
 /* Ends both sides as soon as their `out` is sent. */
 void conn_close(struct conn *c);
@@ -213,11 +219,16 @@ void conn_step_soon(struct conn *c);
  * address was dialled, any that is not denied.
  */
 bool conn_may_call_it(const struct conn *c, const char *host, size_t len);
+/* Names by which programs in containers are used to call the host. */
+bool conn_is_host(const char *name);
 /* Closes what the present rules forbid. */
 void conn_check_again(struct conn *c);
 void conn_free(struct conn *c);
 /* A verdict of a person (--net ask). */
 void conn_verdict(struct uplink *s, uint64_t serial, bool allow);
+
+/* Passes on whatever a side has sent, unjudged. */
+void conn_pass(struct stream *from, struct stream *to);
 
 /* dial.c: names to addresses to a connected socket. Ends with one of the three calls below. */
 void dial_start(struct conn *c);
@@ -283,6 +294,8 @@ void names_free(struct names *n);
 int names_open(struct names *n, int fd, struct err *e);
 /* The index of a name, which is appended to the file if it is new; 0: there is no room, or it cannot be written. */
 uint32_t names_index(struct names *n, const char *name);
+/* 0: it has none yet. */
+uint32_t names_find(const struct names *n, const char *name);
 /* NULL: there is none. */
 const char *names_name(const struct names *n, uint32_t index);
 size_t names_count(const struct names *n);
@@ -308,6 +321,15 @@ struct resolver *resolver_new(struct role *r, const struct egress_settings *s, s
 void resolver_free(struct resolver *x);
 void resolver_ask(struct resolver *x, const char *name, struct resolver_query *q);
 void resolver_cancel(struct resolver_query *q);
+
+/* TXT records: each in texts is a length (uint16_t) and so many bytes. rcode as in wire/dns.h. */
+struct resolver_text {
+	void (*call)(void *arg, const struct buf *texts, size_t count, int rcode);
+	void *arg;
+	struct text_job *job; /* kept by the resolver */
+};
+void resolver_ask_text(struct resolver *x, const char *name, struct resolver_text *t);
+void resolver_text_cancel(struct resolver_text *t);
 
 /* ---- dns.c, udp.c ---- */
 

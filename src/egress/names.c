@@ -88,13 +88,18 @@ static void put(struct names *n, uint32_t index, const char *name)
 	*place_of(n, name) = index;
 }
 
+uint32_t names_find(const struct names *n, const char *name)
+{
+	return n->table_size ? *place_of(n, name) : 0;
+}
+
 uint32_t names_index(struct names *n, const char *name)
 {
 	char line[NET_NAME + 16];
 	int len;
 
-	if (n->table_size && *place_of(n, name))
-		return *place_of(n, name);
+	if (names_find(n, name))
+		return names_find(n, name);
 	if (n->count >= n->max)
 		return 0;
 	len = snprintf(line, sizeof(line), "%" PRIu32 " %s\n", n->count + 1, name);
@@ -120,7 +125,7 @@ static void read_line(struct names *n, const char *line)
 		canonical[0] = '\0';
 	if (index <= n->count && n->items[index])
 		return;
-	if (canonical[0] && !(n->table_size && *place_of(n, canonical)))
+	if (canonical[0] && !names_find(n, canonical))
 		put(n, (uint32_t)index, canonical);
 }
 

@@ -4,6 +4,8 @@
  */
 #include "egress/egress_internal.h"
 
+#include "wire/dns.h"
+
 #include <ares.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -231,6 +233,74 @@ void resolver_ask(struct resolver *x, const char *name, struct resolver_query *q
 	add_query(job, q);
 	ares_getaddrinfo(x->channel, job->name, NULL, &hints, on_answer, job);
 	set_timer(x);
+}
+
+/* ---- TXT ---- */
+
+struct text_job {
+	struct resolver_text *text; /* NULL: nobody waits any more */
+};
+
+#define TEXTS_MAX 16384
+
+/* Records of several strings come as several replies; record_start says where one begins. */
+static size_t join_texts(struct ares_txt_ext *reply, struct buf *ret)
+{
+	size_t count = 0, head = 0;
+	uint16_t len = 0;
+
+	for (; reply; reply = reply->next) {
+		if (reply->record_start || !count) {
+			head = ret->len;
+			len = 0;
+			count++;
+			buf_add(ret, &len, sizeof(len));
+		}
+		if (ret->len + reply->length > TEXTS_MAX)
+			break;
+		buf_add(ret, reply->txt, reply->length);
+		len = (uint16_t)(len + reply->length);
+		memcpy(buf_head(ret) + head, &len, sizeof(len));
+	}
+	return count;
+}
+
+static void on_text(void *arg, int status, int timeouts, unsigned char *bytes, int len)
+{
+	auto_free struct text_job *job = arg;
+	struct resolver_text *t = job->text;
+	struct ares_txt_ext *reply = NULL;
+	auto_buf struct buf texts = {0};
+	size_t count = 0;
+
+	if (!t)
+		return;
+	t->job = NULL;
+	if (status == ARES_SUCCESS)
+		status = ares_parse_txt_reply_ext(bytes, len, &reply);
+	if (status == ARES_SUCCESS)
+		count = join_texts(reply, &texts);
+	if (reply)
+		ares_free_data(reply);
+	t->call(t->arg, &texts, count,
+		status == ARES_SUCCESS || status == ARES_ENODATA ? DNS_OK
+		: status == ARES_ENOTFOUND			 ? DNS_NXDOMAIN
+								 : DNS_SERVFAIL);
+}
+
+void resolver_ask_text(struct resolver *x, const char *name, struct resolver_text *t)
+{
+	t->job = must_alloc(calloc(1, sizeof(*t->job)));
+	t->job->text = t;
+	ares_query(x->channel, name, 1, DNS_TXT, on_text, t->job);
+	set_timer(x);
+}
+
+void resolver_text_cancel(struct resolver_text *t)
+{
+	if (t->job)
+		t->job->text = NULL;
+	t->job = NULL;
 }
 
 /* ---- life ---- */

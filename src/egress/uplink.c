@@ -242,6 +242,8 @@ static void close_listeners(struct uplink *s)
 	free(s->listeners);
 	s->listeners = NULL;
 	s->listener_count = 0;
+	/* Their answers would leave by these sockets. */
+	lookups_free(s);
 }
 
 /* Which listener it is, by its type and port; accepted sockets inherit the options. */
@@ -266,6 +268,7 @@ static int listener_init(struct listener *l, struct uplink *s, int fd)
 		return -1;
 	address_of(&at, address, &l->port);
 	l->is_udp = type == SOCK_DGRAM;
+	s->has_v6 |= at.ss_family == AF_INET6 && !l->is_udp;
 	if (!l->is_udp) {
 		setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 		setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
@@ -328,7 +331,6 @@ void uplink_remove(struct uplink *s)
 	while (s->conns)
 		conn_free(s->conns);
 	flows_free(s);
-	lookups_free(s);
 	loop_timer_stop(r->loop, &s->refill);
 	record_tick(s);
 	record_meter(s, EGRESS_GONE);
