@@ -25,6 +25,7 @@ struct caller {
 	uint32_t max_sandboxes;		   /* 0: the daemon's own limit */
 	uint64_t memory_total, disk_total; /* of all its sandboxes; 0: its share only */
 	uint32_t rate_per_minute;	   /* 0: the daemon's own */
+	int net;			   /* enum net: the most that its sandboxes may have */
 	char address[64];		   /* for rate limits and the audit */
 };
 

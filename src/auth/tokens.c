@@ -1,6 +1,7 @@
 #include "auth/tokens.h"
 
 #include "base/id.h"
+#include "net/stages.h"
 
 #include <sodium.h>
 
@@ -136,6 +137,55 @@ static int set_tenant(struct token *t, const char *value, struct err *e)
 	return 0;
 }
 
+/* In this order as enum net. */
+static const char *const net_words[] = {"none", "allow", "public"};
+
+static int set_net(struct token *t, const char *value, struct err *e)
+{
+	for (size_t i = 0; i < ARRAY_LEN(net_words); i++)
+		if (str_equal(value, net_words[i])) {
+			t->net = (int)i;
+			return 0;
+		}
+	return err_field(e, ERR_INVALID, "net", "net: '%.40s' is not one of none, allow, public",
+			 value);
+}
+
+static int set_net_allow(struct token *t, const char *value, struct err *e)
+{
+	struct net_policy_maker *m;
+	struct err why = {0};
+	int rc;
+
+	if (strlen(value) >= sizeof(t->net_allow))
+		return err_field(e, ERR_INVALID, "net_allow", "net_allow: longer than %zu bytes",
+				 sizeof(t->net_allow) - 1);
+	for (const char *at = value; *at; at++)
+		if (*at <= ' ' || *at > '~')
+			return err_field(e, ERR_INVALID, "net_allow",
+					 "net_allow: wants destinations with commas between");
+	m = net_policy_new();
+	net_policy_stage(m, NET_ALLOW, NET_BY_TOKEN);
+	rc = net_policy_add_words(m, NET_RULE_ALLOW, value, &why);
+	net_policy_free(m);
+	if (rc < 0)
+		return err_field(e, ERR_INVALID, "net_allow", "net_allow: %.400s", why.msg);
+	snprintf(t->net_allow, sizeof(t->net_allow), "%s", value);
+	return 0;
+}
+
+int trust_net(int trust)
+{
+	return trust < 2 ? NET_NONE : trust < 4 ? NET_ALLOW : NET_PUBLIC;
+}
+
+int token_net(const struct token *t)
+{
+	int most = trust_net(t->trust);
+
+	return t->net < most ? t->net : most;
+}
+
 int token_set(struct token *t, const char *key, const char *value, struct err *e)
 {
 	struct err inner = {0};
@@ -146,6 +196,10 @@ int token_set(struct token *t, const char *key, const char *value, struct err *e
 		;
 	if (str_equal(key, "tenant"))
 		return set_tenant(t, value, e);
+	if (str_equal(key, "net"))
+		return set_net(t, value, e);
+	if (str_equal(key, "net_allow"))
+		return set_net_allow(t, value, e);
 	if (str_equal(key, "scopes"))
 		rc = parse_scopes(value, &t->scopes, &inner);
 	else if (i < ARRAY_LEN(keys))
@@ -244,6 +298,10 @@ size_t token_format(const struct token *t, char *line, size_t size)
 	}
 	if (t->tenant[0])
 		str_append(line, size, " ", "tenant=%s", t->tenant);
+	if (t->net)
+		str_append(line, size, " ", "net=%s", net_words[t->net]);
+	if (t->net_allow[0])
+		str_append(line, size, " ", "net_allow=%s", t->net_allow);
 	return strlen(line);
 }
 
@@ -317,6 +375,7 @@ static void fill_caller(struct caller *ret, const struct token *t)
 	ret->memory_total = t->memory_total;
 	ret->disk_total = t->disk_total;
 	ret->rate_per_minute = t->rate_per_minute;
+	ret->net = token_net(t);
 }
 
 /*

@@ -10,7 +10,8 @@
  * random bits, so that a slow hash would gain nothing. Keys: cl_<id>_<40 hex>, or for E2B clients
  * e2b_<40 hex>. KEY: trust, memory, cpus, pids, disk, timeout (the ceiling), sandboxes, memory_total,
  * disk_total (of all its sandboxes together), rate (requests a minute), expires (unix seconds), created,
- * tenant. Tokens of one tenant own their sandboxes together.
+ * tenant, net (none, allow, public: the most that its sandboxes may have; none unless said) and net_allow (rules
+ * with commas between: their destinations). Tokens of one tenant own their sandboxes together.
  *
  *   struct tokens *t = tokens_new();
  *   tokens_load(t, text, len, &e);        replaces all of them, or none on error
@@ -26,6 +27,7 @@
 #define TOKEN_KEY 80		  /* longest key with its end */
 #define TOKEN_HASH 32		  /* bytes */
 #define TOKEN_LINE 1024
+#define TOKEN_NET_ALLOW 512
 #define TOKENS_MAX 4096
 
 struct token {
@@ -39,6 +41,8 @@ struct token {
 	uint32_t max_sandboxes, rate_per_minute;
 	uint64_t memory_total, disk_total; /* of all its sandboxes together; 0: no bound */
 	uint64_t expires, created;	   /* unix seconds; 0: never, unknown */
+	int net;			   /* enum net: ceiling, besides that of its trust level */
+	char net_allow[TOKEN_NET_ALLOW];   /* "": every public destination */
 };
 
 struct tokens;
@@ -54,6 +58,11 @@ int token_set(struct token *t, const char *key, const char *value, struct err *e
 size_t token_format(const struct token *t, char *line, size_t size);
 /* "run,files,read" */
 size_t scopes_format(unsigned scopes, char *text, size_t size);
+
+/* The most that a trust level lets a sandbox have, as enum net. */
+int trust_net(int trust);
+/* The ceiling of the token and of its trust level. */
+int token_net(const struct token *t);
 
 struct tokens *tokens_new(void);
 void tokens_free(struct tokens *t);

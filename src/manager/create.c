@@ -44,6 +44,7 @@ int create_check(struct manager *m, const struct caller *who, const struct creat
 	}
 	/* First what no retry can mend. Sandboxes without a TTL end with their client, or are warm hosts. */
 	if (check_words(o, e) < 0 || limits_check(m, who, &o->spec.limits, e) < 0 ||
+	    network_check(m, who, &o->spec, e) < 0 ||
 	    (o->ttl_ms && manager_times_check(m, &o->ttl_ms, NULL, e) < 0))
 		return -1;
 	if (!options_are_warm_host(o) && quota_check(m, who, &o->spec.limits, e) < 0)
@@ -108,7 +109,6 @@ void fill_boot(const struct sandbox *s, struct ipc_boot *b)
 	*b = (struct ipc_boot){.limits = spec->limits,
 			       .level = (uint8_t)spec->level,
 			       .root = (uint8_t)spec->root,
-			       .net = (uint8_t)spec->net,
 			       .provider = (uint8_t)spec->provider,
 			       .transient = s->o.transient,
 			       .tmpfs = spec->tmpfs_mounts,
@@ -168,6 +168,9 @@ void sandbox_configure(struct sandbox *s, uint64_t ttl_ms, const struct call_ops
 		     : c->sandbox.work_dir[0] ? c->sandbox.work_dir
 					      : "/workspace");
 	pack_u32(&b, (uint32_t)s->o.spec.limits.cpus_milli);
+	/* Guests of earlier versions know no more than this. */
+	if (s->o.spec.net != NET_NONE)
+		pack_u8(&b, 1);
 	link_call(s->link, G_CONFIGURE, buf_head(&b), b.len, ops, arg);
 	buf_done(&b);
 }
@@ -202,6 +205,25 @@ static void come_up(struct job *j)
 	job_end(j, NULL);
 }
 
+static void on_network(struct job *j, const struct err *e)
+{
+	if (e) {
+		boot_failed(j, e);
+		return;
+	}
+	network_is(j->s, j->reply->network.mode, j->reply->network.how);
+	come_up(j);
+}
+
+/* Behind its files, before anything runs in it. */
+static void bring_network(struct job *j)
+{
+	if (j->s->o.spec.net == NET_NONE)
+		come_up(j);
+	else
+		network_bring(j, on_network);
+}
+
 static void reconnect(struct job *j);
 
 static void on_configured(struct job *j, const struct err *e)
@@ -214,9 +236,9 @@ static void on_configured(struct job *j, const struct err *e)
 	else if (e)
 		boot_failed(j, e);
 	else if (snapshot[0])
-		restore(j, snapshot, come_up);
+		restore(j, snapshot, bring_network);
 	else
-		come_up(j);
+		bring_network(j);
 }
 
 static void configure_guest(struct job *j)
@@ -309,7 +331,7 @@ static void claim_step(struct job *j)
 		boot_instead(j);
 	} else {
 		s->m->metrics.pool_hits++;
-		come_up(j);
+		bring_network(j);
 	}
 }
 

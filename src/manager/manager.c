@@ -196,6 +196,7 @@ static void sandbox_free(struct sandbox *s)
 	loop_task_remove(s->m->p.loop, &s->next_task);
 	while (s->waiters)
 		sandbox_unwait(s->waiters);
+	network_free(s);
 	free(s->history);
 	json_decref(s->layers);
 	create_options_done(&s->o);

@@ -123,6 +123,22 @@ struct sandbox_change {
 };
 void sandbox_change(struct sandbox *s, const struct caller *who, const struct sandbox_change *c,
 		    sandbox_done done, void *arg);
+/* Replaces its network by that of the spec, whose members are taken. */
+void sandbox_set_network(struct sandbox *s, const struct caller *who, struct sandbox_spec *spec,
+			 sandbox_done done, void *arg);
+/* The most that a sandbox of this caller may have, as enum net. */
+int network_most(const struct manager *m, const struct caller *who);
+/* As enum net: what it has, after all ceilings. */
+int sandbox_network_mode(const struct sandbox *s);
+const char *net_mode_name(int mode);
+/* Mode, rules, counters and the last attempts. */
+json_t *sandbox_describe_network(const struct sandbox *s);
+/* Calls for each attempt from now on. */
+struct net_follower;
+struct net_follower *sandbox_follow_network(struct sandbox *s,
+					    void (*call)(void *arg, const json_t *attempt),
+					    void *arg);
+void sandbox_unfollow_network(struct net_follower *f);
 /* call is called for each state that the sandbox enters, until it is destroyed or unwaited. */
 struct waiter;
 struct waiter *sandbox_wait(struct sandbox *s, void (*call)(void *arg, struct sandbox *s),

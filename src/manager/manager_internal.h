@@ -34,6 +34,7 @@ enum job_kind {
 	JOB_START,
 	JOB_SNAPSHOT,
 	JOB_CHANGE,
+	JOB_NETWORK,
 	JOB_CONNECT, /* a new link in place of a lost one */
 	JOB_DESTROY,
 	JOB_COUNT,
@@ -66,6 +67,8 @@ struct job {
 	int64_t begun_ns;
 	struct ipc_snapshot snapshot;
 	struct sandbox_change change;
+	struct sandbox_spec
+		network;     /* JOB_NETWORK: what concerns the network; the old one afterwards */
 	struct settings old; /* JOB_CHANGE, JOB_RESUME, JOB_START: what counts if the job fails */
 	/* The callback for the answer that the job waits for; the answer is set during the callback: */
 	void (*step)(struct job *j, const struct err *e);
@@ -117,6 +120,7 @@ struct sandbox {
 	struct waiter *waiters;
 	struct history *history;
 	struct snippets *snippets; /* snippets.c, or NULL */
+	struct sandbox_net *net;   /* network.c, or NULL */
 	json_t *layers;
 	struct sandbox *next, **back; /* all, oldest first */
 	struct sandbox *next_same;    /* in its bucket */
@@ -242,6 +246,7 @@ void job_submit_new(struct sandbox *s, enum job_kind kind, const struct caller *
  */
 typedef void (*job_step)(struct job *j, const struct err *e);
 void job_ask(struct job *j, const struct ipc *m, job_step step);
+void job_ask_with(struct job *j, const struct ipc *m, int fd, job_step step);
 /* Asks with a message of this type and the sandbox's id. */
 void job_ask_for(struct job *j, uint32_t type, job_step step);
 void job_configure(struct job *j, uint64_t ttl_ms, job_step step);
@@ -304,6 +309,19 @@ int create_check(struct manager *m, const struct caller *who, const struct creat
 int limits_check(struct manager *m, const struct caller *who, const struct limits *l,
 		 struct err *e);
 void fill_boot(const struct sandbox *s, struct ipc_boot *b);
+
+/* ---- network.c ---- */
+/* May this caller have a sandbox with this network? */
+int network_check(struct manager *m, const struct caller *who, const struct sandbox_spec *spec,
+		  struct err *e);
+/* Has the broker enforce the rules of its spec; on success the step finds the answer in j->reply. */
+void network_bring(struct job *j, job_step step);
+void network_is(struct sandbox *s, int mode, int how);
+/* "none" "tproxy" "ports" "lost" */
+const char *network_how(const struct sandbox *s);
+void network_begin(struct job *j);
+void network_news(struct manager *m, const struct ipc *news);
+void network_free(struct sandbox *s);
 
 /* ---- ceilings.c ---- */
 /* Goes through the rows of spec_fields that are limits: the first for NULL, NULL after the last. */

@@ -113,18 +113,11 @@ static json_t *sandbox_layers(const struct sandbox *s)
 	return json_incref(s->layers);
 }
 
-static const char *net_name(int net)
-{
-	static const char *const names[] = {"none", "allow", "public", "isolated"};
-
-	return (unsigned)net < ARRAY_LEN(names) ? names[net] : "none";
-}
-
 json_t *sandbox_describe(const struct sandbox *s)
 {
 	const struct sandbox_spec *spec = &s->o.spec;
 	const char *image = spec->image ? spec->image : "host", *level = level_name(spec->level);
-	const char *net = net_name(spec->net),
+	const char *net = net_mode_name(sandbox_network_mode(s)),
 		   *root = spec->root == ROOT_OVERLAY ? "overlay" : "ro";
 	bool is_remote = !provider_can(spec->provider, CAN_PROVE);
 	json_t *o;
@@ -185,6 +178,12 @@ static const struct member option_fields[] = {
 	OPTION("level", NUMBER, spec.level),
 	OPTION("root", NUMBER, spec.root),
 	OPTION("net", NUMBER, spec.net),
+	OPTION("net_rate", NUMBER, spec.net_limits.rate),
+	OPTION("net_tx", NUMBER, spec.net_limits.tx_bytes),
+	OPTION("net_rx", NUMBER, spec.net_limits.rx_bytes),
+	OPTION("net_connections", NUMBER, spec.net_limits.connections),
+	OPTION("net_names", NUMBER, spec.net_limits.names),
+	OPTION("net_requests", NUMBER, spec.net_limits.requests),
 	OPTION("provider", NUMBER, spec.provider),
 	OPTION("required_layers", NUMBER, spec.required_layers),
 	OPTION("ttl_ms", NUMBER, ttl_ms),
@@ -278,6 +277,8 @@ static json_t *options_out(const struct create_options *c)
 	}
 	list_out(&c->env, "env", o);
 	list_out(&c->spec.tmpfs, "tmpfs", o);
+	list_out(&c->spec.allow, "allow", o);
+	list_out(&c->spec.deny, "deny", o);
 	json_object_set_new(o, "limits", limits);
 	json_object_set_new(o, "volumes", volumes);
 	if (c->metadata)
@@ -297,6 +298,8 @@ static void options_in(const json_t *o, struct create_options *c)
 			  &c->volumes[c->volume_count++]);
 	list_in(o, "env", &c->env);
 	list_in(o, "tmpfs", &c->spec.tmpfs);
+	list_in(o, "allow", &c->spec.allow);
+	list_in(o, "deny", &c->spec.deny);
 	/* It was right when it was written. */
 	(void)!tmpfs_parse(&c->spec.tmpfs, &c->spec.limits, &c->spec.tmpfs_mounts, &ignored);
 	c->metadata = json_incref(json_object_get(o, "metadata"));

@@ -192,6 +192,8 @@ static void adopt_sandbox(struct manager *m, const struct ipc_booted *b, int fd)
 		return;
 	}
 	s->booted = *b;
+	if (b->net || b->net_how)
+		network_is(s, b->net, b->net_how);
 	s->o.spec.limits = b->limits;
 	if (!b->has_row)
 		row_hand_over(s);
@@ -300,6 +302,11 @@ void manager_news(struct manager *m, const struct ipc *news, int fd)
 		break;
 	case IPC_SIGNER:
 		secrets_news(m, &news->signer);
+		break;
+	case IPC_NET_RECORD:
+	case IPC_NET_METER:
+	case IPC_NET_ASKS:
+		network_news(m, news);
 		break;
 	case IPC_DIED:
 		sandbox_died(m, &news->died);

@@ -183,6 +183,9 @@ static const struct job_rule job_rules[] = {
 			  snapshot_begin},
 	[JOB_CHANGE] = {"change", "sandbox.change", true, ALIVE | IN(STATE_STOPPED), 0, 0,
 			change_begin},
+	[JOB_NETWORK] = {"change the network of", "sandbox.network", true,
+			 IN(STATE_RUNNING) | IN(STATE_PAUSED) | IN(STATE_STOPPED), 0, CAN_NET,
+			 network_begin},
 	[JOB_CONNECT] = {"reach", NULL, false, IN(STATE_RUNNING), 0, 0, connect_begin},
 	[JOB_DESTROY] = {"destroy", "sandbox.destroy", false, ~IN(STATE_DESTROYED),
 			 IN(STATE_DESTROYED), 0, destroy_begin},
@@ -235,6 +238,8 @@ static void finish_job(void *arg)
 	json_decref(j->value);
 	json_decref(j->change.metadata);
 	json_decref(j->old.metadata);
+	if (j->kind == JOB_NETWORK)
+		spec_done(&j->network);
 	free(j);
 	sandbox_release(s);
 }
@@ -397,10 +402,15 @@ static void on_broker_reply(void *arg, const struct ipc *reply, int fd)
 	close_fd(&j->fd);
 }
 
-void job_ask(struct job *j, const struct ipc *m, job_step step)
+void job_ask_with(struct job *j, const struct ipc *m, int fd, job_step step)
 {
 	j->step = step;
-	broker_ask(j->s->m->p.broker, m, -1, on_broker_reply, j);
+	broker_ask(j->s->m->p.broker, m, fd, on_broker_reply, j);
+}
+
+void job_ask(struct job *j, const struct ipc *m, job_step step)
+{
+	job_ask_with(j, m, -1, step);
 }
 
 void job_ask_for(struct job *j, uint32_t type, job_step step)

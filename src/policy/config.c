@@ -349,17 +349,83 @@ static int check_tls(struct config *c, struct err *e)
 	return 0;
 }
 
+/* Reads the rules as they will be read for a sandbox, so that a slip is told at the start. */
+static int check_net_rules(const struct config_network *n, struct err *e)
+{
+	struct net_policy_maker *m = net_policy_new();
+	struct err why = {0};
+	int rc = 0;
+
+	net_policy_stage(m, NET_ALLOW, NET_BY_OPERATOR);
+	for (uint32_t i = 0; rc == 0 && i < n->allow_count; i++)
+		if (net_policy_add(m, NET_RULE_ALLOW, n->allow[i], &why) < 0)
+			rc = err_field(e, ERR_INVALID, "network.allow", "network.allow: %.400s",
+				       why.msg);
+	for (uint32_t i = 0; rc == 0 && i < n->deny_count; i++)
+		if (net_policy_add(m, NET_RULE_DENY, n->deny[i], &why) < 0)
+			rc = err_field(e, ERR_INVALID, "network.deny", "network.deny: %.400s",
+				       why.msg);
+	net_policy_free(m);
+	return rc;
+}
+
+static int read_net_mode(const char *key, const char *text, int *ret, struct err *e)
+{
+	static const char *const modes[] = {"none", "allow", "public"};
+
+	for (size_t i = 0; i < ARRAY_LEN(modes); i++)
+		if (str_equal(text, modes[i])) {
+			*ret = (int)i;
+			return 0;
+		}
+	return refuse_key(e, key, text, " is not one of none, allow, public");
+}
+
+/* An address, with a port or not; IPv6 with a port is in brackets. */
+static bool is_dns_server(const char *text)
+{
+	char host[64];
+	const char *end = text[0] == '[' ? strchr(text, ']') : strchr(text, ':');
+	struct network ignored;
+
+	/* Without brackets two colons are an IPv6 address. */
+	if (!end || (text[0] != '[' && strchr(end + 1, ':')))
+		return network_parse(text, &ignored) && !strchr(text, '/');
+	snprintf(host, sizeof(host), "%.*s", (int)(end - text) - (text[0] == '['),
+		 text + (text[0] == '['));
+	end += *end == ']';
+	return network_parse(host, &ignored) && !strchr(host, '/') &&
+	       (!*end || (*end == ':' && is_port(end + 1)));
+}
+
+static int finish_network(struct config *c, struct err *e)
+{
+	struct config_network *n = &c->network;
+
+	if (read_net_mode("network.mode", n->mode, &n->ceiling, e) < 0 ||
+	    read_net_mode("network.e2b_default", n->e2b_default, &n->e2b_mode, e) < 0)
+		return -1;
+	if (!c->sandbox.network_enabled)
+		n->ceiling = NET_NONE;
+	for (uint32_t i = 0; i < n->dns_count; i++)
+		if (!is_dns_server(n->dns[i]))
+			return refuse_key(e, "network.dns", n->dns[i],
+					  " is no address; try 1.1.1.1 or [::1]:5353");
+	if (n->proxy[0] && (!str_starts(n->proxy, "http://") || !is_url(n->proxy)))
+		return refuse_key(e, "network.proxy", n->proxy, " is not http://HOST:PORT");
+	if (n->proxy_auth_file[0] && !n->proxy[0])
+		return err_field(e, ERR_INVALID, "network.proxy_auth_file",
+				 "network.proxy_auth_file: needs network.proxy");
+	return check_net_rules(n, e);
+}
+
 int config_finish(struct config *c, struct err *e)
 {
 	put_totals(c);
 	if (put_disk(c, e) < 0 || put_dirs(c, e) < 0 || put_addresses(c, e) < 0 ||
 	    check_ceilings(c, e) < 0 || check_e2b(&c->e2b, e) < 0 || check_proxies(c, e) < 0 ||
-	    check_tls(c, e) < 0)
+	    check_tls(c, e) < 0 || finish_network(c, e) < 0)
 		return -1;
-	if (c->sandbox.network_enabled)
-		return err_field(
-			e, ERR_UNSUPPORTED, "sandbox.network_enabled",
-			"sandbox.network_enabled: sandboxes with a network are not built yet");
 	if (!str_equal(c->sandbox.image, "host") && !config_image_find(c, c->sandbox.image))
 		return refuse_key(e, "sandbox.image", c->sandbox.image, " is not among images");
 	if (!*c->audit.file &&

@@ -15,6 +15,7 @@
 #include "base/base.h"
 #include "model/secret.h"
 #include "model/spec.h"
+#include "net/rules.h"
 
 #define CONFIG_NAME 64 /* as IPC_NAME */
 #define CONFIG_PATH 1024
@@ -22,6 +23,9 @@
 #define CONFIG_LISTEN 8
 #define CONFIG_ITEMS 32 /* images, volumes, hosts, origins, modules */
 #define CONFIG_TOKENS 16
+#define CONFIG_NET_RULES 64
+#define CONFIG_NET_RULE 256
+#define CONFIG_DNS 8
 #define CONFIG_OVERCOMMIT 16 /* limits of all sandboxes, as a multiple of the host's memory */
 
 /* A token bucket: requests per minute, and requests at once. 0: no limit. */
@@ -42,14 +46,31 @@ struct config_volume {
 	char tokens[CONFIG_TOKENS][CONFIG_NAME]; /* ids or names; "*": every token */
 };
 
+#define CONFIG_UNSET 2
+
+/* The operator's ceiling for networks of sandboxes, and how the daemon reaches the outside. */
+struct config_network {
+	char mode[CONFIG_NAME];	       /* none, allow or public: no sandbox has more */
+	char e2b_default[CONFIG_NAME]; /* what E2B clients get that ask for nothing */
+	int ceiling, e2b_mode;	       /* the same as enum net; set by config_finish */
+	uint32_t allow_count, deny_count, dns_count;
+	char allow[CONFIG_NET_RULES][CONFIG_NET_RULE];
+	char deny[CONFIG_NET_RULES][CONFIG_NET_RULE];
+	char dns[CONFIG_DNS][64];
+	char proxy[CONFIG_ADDRESS];
+	char proxy_auth_file[CONFIG_PATH], ca_file[CONFIG_PATH];
+	uint32_t names_max; /* of one sandbox, that it has asked for in its life */
+	struct net_budget budget;
+};
+
 /* Defaults of a sandbox. */
 struct config_sandbox {
 	char image[CONFIG_NAME]; /* "host", or a name of images */
 	char work_dir[CONFIG_PATH];
-	bool network_enabled;
-	struct limits limits; /* limits.timeout_ms: of one command; 0: none */
-	uint64_t ttl_ms;      /* absolute */
-	uint64_t idle_ms;     /* 0: never */
+	uint8_t network_enabled; /* false: network.mode is none; CONFIG_UNSET: not given */
+	struct limits limits;	 /* limits.timeout_ms: of one command; 0: none */
+	uint64_t ttl_ms;	 /* absolute */
+	uint64_t idle_ms;	 /* 0: never */
 };
 
 struct config_audit {
@@ -137,6 +158,7 @@ struct config {
 	uint32_t secret_count;
 	struct config_secret secrets[CONFIG_ITEMS];
 	struct config_tls tls;
+	struct config_network network;
 
 	/* Host and Origin headers that are allowed besides the addresses of listen. */
 	uint32_t host_count, origin_count;

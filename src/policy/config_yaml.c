@@ -146,6 +146,24 @@ static const struct config_key keys[] = {
 	{"warm", "preload",
 	 ITEMS(warm.preload, warm.preload_count, "collections datetime json math random re")},
 
+	{"", "network", SECTION, 0, 0, 0, 0, NULL},
+	{"network", "mode", NAME, AT(network.mode), 0, 0, "public"},
+	{"network", "e2b_default", NAME, AT(network.e2b_default), 0, 0, "public"},
+	{"network", "allow", ITEMS(network.allow, network.allow_count, NULL)},
+	{"network", "deny", ITEMS(network.deny, network.deny_count, NULL)},
+	{"network", "dns", ITEMS(network.dns, network.dns_count, NULL)},
+	{"network", "proxy", TEXT, AT(network.proxy), 0, 0, NULL},
+	{"network", "proxy_auth_file", PATH, AT(network.proxy_auth_file), 0, 0, NULL},
+	{"network", "ca_file", PATH, AT(network.ca_file), 0, 0, NULL},
+	{"network", "names_max", COUNT, AT(network.names_max), 1, 131068, "4096"},
+	{"network", "tx_bytes", SIZE, AT(network.budget.tx_bytes), 0, 0, NULL},
+	{"network", "rx_bytes", SIZE, AT(network.budget.rx_bytes), 0, 0, NULL},
+	{"network", "tx_rate", SIZE, AT(network.budget.tx_rate), 0, 0, NULL},
+	{"network", "rx_rate", SIZE, AT(network.budget.rx_rate), 0, 0, NULL},
+	{"network", "connections", COUNT, AT(network.budget.connections), 0, MANY, NULL},
+	{"network", "open", COUNT, AT(network.budget.open), 0, 65536, "1024"},
+	{"network", "requests", COUNT, AT(network.budget.requests), 0, MANY, NULL},
+
 	{"", "e2b", SECTION, 0, 0, 0, 0, NULL},
 	{"e2b", "api_url", TEXT, AT(e2b.api_url), 0, 0, NULL},
 	{"e2b", "sandbox_url", TEXT, AT(e2b.sandbox_url), 0, 0, NULL},
@@ -326,6 +344,7 @@ void config_init(struct config *c)
 {
 	memset(c, 0, sizeof(*c));
 	put_defaults(false, c);
+	c->sandbox.network_enabled = CONFIG_UNSET;
 }
 
 /* ---- images and volumes ---- */

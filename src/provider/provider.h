@@ -15,6 +15,7 @@
 
 #include "base/base.h"
 #include "base/loop.h"
+#include "net/redirect.h"
 #include "policy/config.h"
 #include "provider/can.h"
 #include "wire/ipc.h"
@@ -64,6 +65,7 @@ struct provider_host {
 
 struct provider_result {
 	int fd; /* boot, connect: the link; net_enter: the socket; else -1. The row closes it */
+	struct net_listeners *listeners; /* net_prepare: the callback's; else NULL */
 	struct ipc_stats stats;
 	uint64_t size_bytes; /* of a snapshot */
 	char digest[80];
@@ -108,6 +110,9 @@ struct provider_row {
 	void (*destroy)(struct instance *i, provider_done done, void *arg);
 	/* Opens a socket of this family and type in its network namespace. NULL: unsupported. */
 	void (*net_enter)(struct instance *i, int family, int type, provider_done done, void *arg);
+	/* Makes its network namespace lead to new listeners, in place of earlier ones. */
+	void (*net_prepare)(struct instance *i, const struct net_setup *setup, provider_done done,
+			    void *arg);
 };
 
 extern const struct provider_row provider_ns, provider_e2b;

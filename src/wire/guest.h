@@ -55,7 +55,8 @@ enum guest_type {
 	 * it changes. u64 ttl_ms (0: none; from now, on a clock that counts suspend): the guest ends
 	 * its sandbox then even if no daemon is there; u64 log_bytes (kept output of each command);
 	 * u32 n, n x str "K=V": environment of every command; str workdir; u32 cpus_milli (thread
-	 * count variables follow it) -> G_OK
+	 * count variables follow it); u8 network (may be missing: none): names are answered from outside
+	 * from now on, so the guest leaves port 53 -> G_OK
 	 */
 	G_CONFIGURE,
 	/*

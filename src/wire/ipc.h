@@ -105,7 +105,7 @@ struct ipc_boot {
 	char snapshot[IPC_ID]; /* to start from, or "" */
 	char hostname[IPC_NAME];
 	struct limits limits;
-	uint8_t level, root, net, provider;
+	uint8_t level, root, provider;
 	uint8_t transient; /* dies with the daemon: one /v1/run */
 	uint8_t warm_host
 		[WARM_KINDS]; /* lanes for commands, Python, Node; all 0: not a warm host */
@@ -170,9 +170,10 @@ struct ipc_snapshot {
 /* The network of a sandbox. The operator's and the owner's stages are the broker's, and are put in front. */
 struct ipc_network {
 	char id[IPC_ID];
-	uint8_t mode; /* enum net, of all stages together */
-	uint8_t how;  /* enum net_redirect */
-	uint8_t asks; /* a refused destination is a question */
+	char snapshot[IPC_ID]; /* names keep the addresses that they had in it; or "" */
+	uint8_t mode;	       /* enum net, of all stages together */
+	uint8_t how;	       /* enum net_redirect */
+	uint8_t asks;	       /* a refused destination is a question */
 	uint8_t allows;
 	uint64_t serial; /* of a question */
 };

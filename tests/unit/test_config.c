@@ -50,7 +50,7 @@ static void test_defaults(void **state)
 	assert_int_equal(config.warm.lanes, 4);
 	assert_string_equal(config.sandbox.image, "host");
 	assert_string_equal(config.sandbox.work_dir, "/workspace");
-	assert_false(config.sandbox.network_enabled);
+	assert_int_equal(config.sandbox.network_enabled, CONFIG_UNSET);
 	assert_int_equal(config.listen_count, 2);
 	assert_string_equal(config.listen[0], "127.0.0.1:7070");
 	assert_string_equal(config.listen[1], "unix:/srv/run/cloche.sock");
@@ -287,8 +287,16 @@ static void test_refused_as_a_whole(void **state)
 		 "e2b.api_url: the key would travel in the clear; take https"},
 		{"e2b: {api_url: 'https://x', sandbox_url: 'http://y', key_file: /k}\n",
 		 "e2b.sandbox_url: the key would travel in the clear; take https"},
-		{"sandbox: {network_enabled: true}\n",
-		 "sandbox.network_enabled: sandboxes with a network are not built yet"},
+		{"network: {mode: some}\n",
+		 "network.mode: 'some' is not one of none, allow, public"},
+		{"network: {allow: ['ex ample']}\n",
+		 "network.allow: 'ample' is neither methods (GET,POST), nor a /path, nor inspect, "
+		 "no-sni or txt"},
+		{"network: {dns: [example.com]}\n",
+		 "network.dns: 'example.com' is no address; try 1.1.1.1 or [::1]:5353"},
+		{"network: {proxy: ftp://x}\n", "network.proxy: 'ftp://x' is not http://HOST:PORT"},
+		{"network: {proxy_auth_file: /x}\n",
+		 "network.proxy_auth_file: needs network.proxy"},
 	};
 
 	(void)state;

@@ -212,9 +212,6 @@ static void test_what_is_built(void **state)
 	assert_int_equal(judged(), ERR_UNSUPPORTED);
 	boot_message(&out);
 	out.boot.level = LEVEL_CONTAINER;
-	out.boot.net = NET_PUBLIC;
-	assert_int_equal(judged(), ERR_UNSUPPORTED);
-	out.boot.net = NET_NONE;
 	strcpy(out.boot.image, "/etc");
 	assert_int_equal(judged(), ERR_NOT_FOUND);
 	boot_message(&out);

@@ -28,10 +28,18 @@ static bool is_one_of(const char *name, const char *const *names, size_t count)
 	return false;
 }
 
+static bool is_of_network(const char *name)
+{
+	return str_equal(name, "net") || str_equal(name, "allow") || str_equal(name, "deny") ||
+	       (str_starts(name, "net_") && !str_equal(name, "net_log"));
+}
+
 bool body_knows_spec(const struct body_table *t, const struct field *f)
 {
 	if (t->with == BODY_ALONE || is_one_of(f->name, refused, ARRAY_LEN(refused)))
 		return false;
+	if (t->with == BODY_WITH_NETWORK)
+		return is_of_network(f->name);
 	return t->with == BODY_WITH_SPEC || is_one_of(f->name, limits, ARRAY_LEN(limits));
 }
 

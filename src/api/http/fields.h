@@ -40,7 +40,7 @@ enum body_flags {
 	BODY_REQUIRED = 1,
 };
 /* Which sandbox options a body may have besides the table's own fields. */
-enum body_with { BODY_ALONE, BODY_WITH_LIMITS, BODY_WITH_SPEC };
+enum body_with { BODY_ALONE, BODY_WITH_LIMITS, BODY_WITH_NETWORK, BODY_WITH_SPEC };
 
 struct body_table;
 

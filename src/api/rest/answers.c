@@ -65,6 +65,14 @@ static const struct {
 	{"Match", "path:string line?:integer text?:string"},
 	{"Matches", "results:[Match] truncated:boolean"},
 	{"HealthOfSandbox", "healthy:boolean state:string reason?:string? latency_ms?:number?"},
+	{"Network", "mode:string requested:string allow:[string] deny:[string] layer:string "
+		    "tx_bytes:integer rx_bytes:integer connections:integer open:integer "
+		    "denied:integer attempts:[Attempt]"},
+	{"Attempt",
+	 "seq:integer time:string? event:string verdict:string connection:integer name:string? "
+	 "address:string? port:integer protocol:string rule:string? why:string? remedy:string? "
+	 "program:string? inspected:boolean tx_bytes:integer rx_bytes:integer duration_ms:number "
+	 "count:integer"},
 	{"StatsSample", "time:string " STATS_MEMBERS},
 	{"Stats", STATS_MEMBERS STATS_LIMITS " history:[StatsSample]"},
 	{"StatsRow", "id:string name:string? state:string " STATS_MEMBERS STATS_LIMITS},
@@ -137,6 +145,8 @@ static const struct {
 	{"GET " BOX "/files/tar", "readTar", "200:application/x-tar"},
 	{"PUT " BOX "/files/tar", "writeTar", "200:Unpacked"},
 	{"GET " BOX "/files/watch", "watchFiles", "200:text/event-stream"},
+	{"GET " BOX "/network", "getNetwork", "200:Network 200:text/event-stream"},
+	{"PUT " BOX "/network", "setNetwork", "200:Network"},
 	{"POST " BOX "/start", "startSandbox", "200:Sandbox"},
 	{"POST " BOX "/stop", "stopSandbox", "200:Sandbox"},
 	{"POST " BOX "/restart", "restartSandbox", "200:Sandbox"},

@@ -27,11 +27,11 @@ const struct body_table v1_create_table = BODY_TABLE(
 	FIELD("snapshot", BODY_TEXT,
 	      "start from the files of this snapshot: its id, or the newest of its name"));
 
-const struct body_table v1_patch_table =
-	BODY_TABLE(BODY_WITH_LIMITS, FIELD("metadata", BODY_MAP, "replaces what was there"),
-		   FIELD("ttl", BODY_TIME, "from now"),
-		   FIELD("idle_timeout", BODY_TIME, "how long nothing may happen in it"),
-		   FIELD("net", BODY_TEXT, "only none for the time being"));
+const struct body_table v1_patch_table = BODY_TABLE(
+	BODY_WITH_LIMITS, FIELD("metadata", BODY_MAP, "replaces what was there"),
+	FIELD("ttl", BODY_TIME, "from now"),
+	FIELD("idle_timeout", BODY_TIME, "how long nothing may happen in it"),
+	FIELD("network", BODY_OBJECT, "as PUT .../network takes it", .items = &v1_network_table));
 
 const struct body_table v1_timeout_table = BODY_TABLE(
 	BODY_ALONE, FIELD("ttl", BODY_TIME, "from now"), FIELD("timeout", BODY_TIME, "the same"));
@@ -217,12 +217,9 @@ void v1_inspect(struct exchange *x)
 
 static int read_change(const struct exchange *x, struct sandbox_change *c, struct err *e)
 {
-	const char *net = body_text(x->json, "net");
 	struct sandbox_spec spec;
 	int rc;
 
-	if (net && !str_equal(net, "none"))
-		return err_field(e, ERR_UNSUPPORTED, "net", "net: '%.40s' is not built yet", net);
 	spec_init(&spec);
 	spec.limits = sandbox_spec(x->sandbox)->limits;
 	rc = body_spec(x->json, &v1_patch_table, &spec, e);
@@ -238,15 +235,51 @@ static int read_change(const struct exchange *x, struct sandbox_change *c, struc
 	return body_time(x->json, "idle_timeout", 0, &c->idle_ms, e);
 }
 
+/* A change of the network that follows another change. */
+struct then_network {
+	struct exchange *x;
+	struct sandbox_spec spec;
+};
+
+static void on_first_change(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct then_network *t = arg;
+
+	if (s)
+		sandbox_set_network(s, &t->x->caller, &t->spec, v1_answer_sandbox, t->x);
+	else
+		exchange_error(t->x, e);
+	spec_done(&t->spec);
+	free(t);
+}
+
+static void change_both(struct exchange *x, const struct sandbox_change *c,
+			struct sandbox_spec *spec)
+{
+	struct then_network *t = must_alloc(malloc(sizeof(*t)));
+
+	*t = (struct then_network){x, *spec};
+	spec_init(spec);
+	sandbox_change(x->sandbox, &x->caller, c, on_first_change, t);
+}
+
 void v1_patch(struct exchange *x)
 {
+	const json_t *network = json_object_get(x->json, "network");
 	struct sandbox_change c = {0};
+	struct sandbox_spec spec;
 	struct err e = {0};
 
-	if (read_change(x, &c, &e) < 0)
+	spec_init(&spec);
+	if (read_change(x, &c, &e) < 0 || (network && v1_read_network(network, &spec, &e) < 0))
 		exchange_error(x, &e);
+	else if (network && json_object_size(x->json) > 1)
+		change_both(x, &c, &spec);
+	else if (network)
+		sandbox_set_network(x->sandbox, &x->caller, &spec, v1_answer_sandbox, x);
 	else
 		sandbox_change(x->sandbox, &x->caller, &c, v1_answer_sandbox, x);
+	spec_done(&spec);
 }
 
 void v1_timeout(struct exchange *x)

@@ -132,12 +132,32 @@ static int parse_expiry(const char *text, char *ret, size_t size, struct err *e)
 	return 0;
 }
 
+/* A network needs a trust level that has one: the lowest such, unless the operator names another. */
+static int apply_net(struct token *t, const struct verb_call *v, struct err *e)
+{
+	if (verb_text(v, "e2b") && !verb_text(v, "net") && !verb_text(v, "trust"))
+		t->net = NET_PUBLIC;
+	if (!verb_text(v, "trust"))
+		while (trust_net(t->trust) < t->net)
+			t->trust++;
+	if (trust_net(t->trust) < t->net)
+		return err_field(e, ERR_INVALID, "net",
+				 "net: trust level %d has less; try --trust %d", t->trust,
+				 t->net == NET_PUBLIC ? 4 : 2);
+	if (t->net_allow[0] && t->net == NET_NONE)
+		return err_field(e, ERR_INVALID, "net_allow",
+				 "net_allow: needs --net allow or public");
+	return 0;
+}
+
 static int apply_options(struct token *t, const struct verb_call *v, struct err *e)
 {
-	static const char *const names[] = {"scopes", "trust",	 "memory",    "cpus", "pids",
-					    "disk",   "timeout", "sandboxes", "rate", "tenant"};
+	static const char *const names[] = {"scopes", "trust",	"memory",  "cpus",
+					    "pids",   "disk",	"timeout", "sandboxes",
+					    "rate",   "tenant", "net"};
 	static const char *const totals[][2] = {{"memory-total", "memory_total"},
-						{"disk-total", "disk_total"}};
+						{"disk-total", "disk_total"},
+						{"net-allow", "net_allow"}};
 	const char *expiry = verb_text(v, "expires");
 	char expires[32] = "";
 
@@ -148,6 +168,8 @@ static int apply_options(struct token *t, const struct verb_call *v, struct err 
 		if (verb_text(v, totals[i][0]) &&
 		    token_set(t, totals[i][1], verb_text(v, totals[i][0]), e) < 0)
 			return -1;
+	if (apply_net(t, v, e) < 0)
+		return -1;
 	t->created = (uint64_t)time(NULL);
 	if (!expiry)
 		return 0;
@@ -169,16 +191,18 @@ static int refuse_same_name(const struct tokens *all, const char *name, struct e
 
 static json_t *describe_token(const struct token *t)
 {
+	static const char *const net_names[] = {"none", "allow", "public"};
 	char scopes[64];
 
 	scopes_format(t->scopes, scopes, sizeof(scopes));
-	return json_pack("{s:s, s:s, s:s, s:s*, s:i, s:I, s:I, s:I, s:I, s:I, s:I}", "id", t->id,
-			 "name", t->name, "scopes", scopes, "tenant",
+	return json_pack("{s:s, s:s, s:s, s:s*, s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:s, s:s*}",
+			 "id", t->id, "name", t->name, "scopes", scopes, "tenant",
 			 t->tenant[0] ? t->tenant : NULL, "trust", t->trust, "max_sandboxes",
 			 (json_int_t)t->max_sandboxes, "memory_total", (json_int_t)t->memory_total,
 			 "disk_total", (json_int_t)t->disk_total, "rate_per_minute",
 			 (json_int_t)t->rate_per_minute, "created", (json_int_t)t->created,
-			 "expires", (json_int_t)t->expires);
+			 "expires", (json_int_t)t->expires, "net", net_names[token_net(t)],
+			 "net_allow", t->net_allow[0] ? t->net_allow : NULL);
 }
 
 /*
@@ -243,6 +267,10 @@ static const struct verb_option create_options[] = {
 	{"disk-total", 0, "SIZE", "disk limits of all its sandboxes together", NULL},
 	{"rate", 0, "N", "requests a minute", NULL},
 	{"tenant", 0, "NAME", "own sandboxes together with the other tokens of NAME", NULL},
+	{"net", 0, "MODE",
+	 "none, allow, public: the most that its sandboxes get (none; --e2b: public)", NULL},
+	{"net-allow", 0, "RULES", "with commas between: the only destinations of its sandboxes",
+	 NULL},
 	{"expires", 0, "TIME", "30d, 12h, never (never)", NULL},
 	{"e2b", 0, NULL, "a key that E2B clients take", NULL},
 	{"json", 0, NULL, "print an object, the key in it", NULL},
@@ -278,6 +306,7 @@ static const struct column token_columns[] = {
 	{"SCOPES", "scopes", COLUMN_TEXT},
 	{"TENANT", "tenant", COLUMN_TEXT},
 	{"TRUST", "trust", COLUMN_TEXT},
+	{"NET", "net", COLUMN_TEXT},
 	{"SANDBOXES", "max_sandboxes", COLUMN_COUNT},
 	{"RATE", "rate_per_minute", COLUMN_COUNT},
 	{"EXPIRES", "expires", COLUMN_EXPIRY},

@@ -57,6 +57,7 @@ static void box_free(struct box *b)
 	b->d->box_count--;
 	loop_timer_stop(b->d->loop, &b->again);
 	free(b->use);
+	network_remove(b);
 	free(b->destroyers);
 	free(b);
 }

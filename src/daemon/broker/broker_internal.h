@@ -2,10 +2,13 @@
 #pragma once
 
 #include "base/base.h"
+#include "base/buf.h"
 #include "base/loop.h"
 #include "daemon/roles/roles.h"
 #include "policy/config.h"
 #include "provider/provider.h"
+#include "net/redirect.h"
+#include "wire/egress.h"
 #include "wire/ipc_channel.h"
 
 #define BOX_BUCKETS 4096
@@ -34,6 +37,27 @@ struct box {
 	struct requester *destroyers;
 	size_t destroyer_count;
 	struct loop_timer again; /* destroying failed */
+	struct box_net *net;	 /* NULL: it never had a network */
+};
+
+#define NET_GROUPS 16
+
+/* The network of a box. */
+struct box_net {
+	void *request;	  /* the request's own rules, as struct net_policy; checked */
+	struct buf rules; /* with the operator's and the owner's stages in front */
+	struct net_setup setup;
+	bool is_prepared; /* its namespace leads to listeners, and egress has them */
+	bool is_leaving;  /* until egress has closed them, because others are needed */
+	bool asks;
+	struct egress_meter before, now; /* of earlier instances of the role, and of this one */
+	/* Attempts of one kind are audited once in a while, with their number. */
+	struct net_group {
+		uint64_t kind;
+		int64_t since_ns;
+		uint32_t more;
+		struct audit_entry entry;
+	} * groups;
 };
 
 struct broker_listener {
@@ -50,7 +74,8 @@ struct broker_listener {
 struct front_side {
 	struct ipc_channel channel; /* closed: no front is running */
 	uint32_t epoch;
-	bool was_told; /* everything that a new front has to know was sent */
+	bool was_told;	/* everything that a new front has to know was sent */
+	int request_fd; /* of the request that is handled; stays the channel's */
 };
 
 struct signer_request;
@@ -85,6 +110,17 @@ struct service_manager {
 	unsigned fd_count; /* listening sockets that were passed, from SERVICE_FD on */
 };
 
+/* The broker's end of the channel to the role egress. */
+struct egress_side {
+	struct loop_watch watch; /* fd -1: the role does not run */
+	struct egress_waiting *first, **last;
+	size_t waiting;
+	struct loop_task restore; /* gives the networks of all boxes to a new instance */
+	size_t next_bucket;
+	bool is_held; /* the audit log cannot be written: no new connections */
+	struct loop_timer held;
+};
+
 struct daemon {
 	struct loop *loop;
 	struct config *config;
@@ -115,6 +151,9 @@ struct daemon {
 	struct front_side front;
 	struct signer_side signer;
 	struct tls_side tls;
+	struct egress_side egress;
+	int names_dir;
+	struct config_network egress_settings; /* of the role that runs */
 	struct audit *audit;
 	int audit_for_front;	   /* handed to a new front, */
 	bool audit_is_used;	   /* and then not to another */
@@ -219,6 +258,42 @@ void record_remove(const struct box *b);
 broker_request row_request_put, row_request_get;
 bool row_exists(const struct box *b);
 void row_remove(const struct box *b);
+
+/* ---- network.c: what a box may reach; <runtime>/boxes/ID.net ---- */
+broker_request network_request, network_request_answer;
+/* Takes up the network that an earlier broker gave it. */
+void network_adopt(struct box *b);
+/* Its namespace leads to new listeners, which egress gets with all rules. */
+int network_prepare(struct box *b, struct err *e);
+/* The operator's settings or the tokens have changed. */
+void network_judge_all(struct daemon *d);
+/* What was counted stays counted, since budgets are of the sandbox's life; egress has forgotten the sandbox. */
+void network_keep_meter(struct box_net *n);
+/* Egress has closed its listeners. */
+void network_left(struct box *b);
+/* Nothing of it is left. */
+void network_remove(struct box *b);
+/* Names of a sandbox keep their addresses in snapshots of it, and in what is started from them. */
+void network_names_save(struct daemon *d, const char *sandbox, const char *snapshot);
+
+/* ---- egress.c: the channel to the role ---- */
+/* A new instance; takes sock. */
+void egress_attach(struct daemon *d, int sock);
+/* The role has ended: listeners are closed, so connections are refused. */
+void egress_detach(struct daemon *d);
+/* Fds stay the caller's. */
+void egress_tell(struct daemon *d, const struct egress *m, const int *fds, size_t count);
+/* The fd becomes that of a sealed memfd. */
+void egress_tell_bytes(struct daemon *d, const struct egress *m, const void *bytes, size_t len);
+void egress_send_settings(struct daemon *d);
+void egress_ping(struct daemon *d);
+
+/* ---- attempts.c ---- */
+/* Audits an attempt of this box to reach something, and tells the front. */
+void attempt_record(struct box *b, const struct egress_record *r);
+/* Writes what was counted since. */
+void attempts_flush(struct box *b);
+void attempts_try_again(void *daemon);
 
 /* ---- adopt.c ---- */
 /* Finds the sandboxes of an earlier broker, and removes debris. */

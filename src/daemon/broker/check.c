@@ -119,8 +119,6 @@ static int check_provider(const struct ipc_boot *b, struct err *e)
 		wanted |= CAN_IMAGE;
 	if (b->required_layers)
 		wanted |= CAN_PROVE;
-	if (b->net != NET_NONE)
-		wanted |= CAN_NET;
 	return provider_check(b->provider, wanted, e);
 }
 

@@ -86,6 +86,8 @@ static broker_request *const requests[] = {
 	[IPC_SNAPSHOT_KEEP] = snapshot_request_keep,
 	[IPC_ROW_PUT] = row_request_put,
 	[IPC_ROW_GET] = row_request_get,
+	[IPC_NETWORK] = network_request,
+	[IPC_NET_ANSWER] = network_request_answer,
 	[IPC_QUIT] = request_quit,
 	[IPC_SECRET_USE] = signer_request_use,
 	[IPC_PONG] = request_pong,
@@ -115,11 +117,13 @@ static void on_message(void *arg, const struct ipc *m, int fd)
 {
 	struct daemon *d = arg;
 
-	/* Only the value of a secret comes with an fd, for role signer. */
+	/* Only the value of a secret comes with an fd, for role signer; and rules of a network. */
+	d->front.request_fd = fd;
 	if (m->type >= IPC_SECRET_PUT && m->type <= IPC_SECRET_DELETE && m->serial)
 		signer_pass_on(d, (struct requester){d->front.epoch, m->serial}, m, fd);
 	else if (!dispatch_request(d, m))
 		on_broken(d, EBADMSG);
+	d->front.request_fd = -1;
 	close_fd(&fd);
 }
 

@@ -399,6 +399,12 @@ static void on_stats(void *arg, const struct provider_result *result, const stru
 
 	if (!e) {
 		reply.stats = result->stats;
+		if (r->b->net) {
+			reply.stats.net_tx_bytes =
+				r->b->net->before.tx_bytes + r->b->net->now.tx_bytes;
+			reply.stats.net_rx_bytes =
+				r->b->net->before.rx_bytes + r->b->net->now.rx_bytes;
+		}
 		memcpy(reply.stats.id, r->b->i.info.id, sizeof(reply.stats.id));
 		front_answer(r->b->d, r->who, &reply, -1);
 		r->who.serial = 0;

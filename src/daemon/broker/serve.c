@@ -93,8 +93,10 @@ static void on_file(void *arg, uint32_t events)
 			at += sizeof(*ev) + ev->len;
 		}
 	}
-	if (changed)
+	if (changed) {
 		front_send_tokens(d);
+		network_judge_all(d);
+	}
 	if (has_ca)
 		tls_renew(d);
 }
@@ -224,6 +226,9 @@ static void reload_config(struct daemon *d)
 	}
 	daemon_note(d, "daemon.reload", d->config_file ? d->config_file : "", "done", why);
 	roles_renew_audit(d);
+	if (memcmp(&d->egress_settings, &d->config->network, sizeof(d->egress_settings)) != 0)
+		egress_send_settings(d);
+	network_judge_all(d);
 	front_send_config(d);
 	front_send_tokens(d);
 }
@@ -450,7 +455,8 @@ int daemon_serve(const struct serve_options *o)
 	d->uid = geteuid();
 	d->gid = getegid();
 	d->signer.channel.watch.fd = d->front.channel.watch.fd = d->audit_for_front = d->self =
-		d->host.guest = d->host.boot_worker = -1;
+		d->host.guest = d->host.boot_worker = d->egress.watch.fd = d->front.request_fd =
+			d->names_dir = -1;
 	d->tls.keys = d->tls.channel.watch.fd = -1;
 	for (size_t i = 0; i < CONFIG_ITEMS; i++)
 		d->host.volumes[i] = -1;

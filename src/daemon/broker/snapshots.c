@@ -94,7 +94,7 @@ static int keep_files(const struct daemon *d, const struct ipc_snapshot *info, s
 
 static void remove_files(const struct daemon *d, const char *id)
 {
-	static const char *const endings[] = {"meta", "new", "part", "row", "tar"};
+	static const char *const endings[] = {"meta", "names", "new", "part", "row", "tar"};
 
 	for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
 		char name[IPC_ID + 8];
@@ -277,6 +277,7 @@ static void on_snapshot(void *arg, const struct provider_result *r, const struct
 	}
 	j->info.size_bytes = r->size_bytes;
 	memcpy(j->info.digest, r->digest, sizeof(j->info.digest));
+	network_names_save(j->d, j->info.sandbox, j->info.id);
 	end_job(j, keep_files(j->d, &j->info, &e) < 0 ? &e : NULL);
 }
 

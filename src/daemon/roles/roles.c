@@ -71,6 +71,8 @@ static const struct role_kind {
 	[ROLE_SIGNER] = {"signer", run_signer, &seccomp_profile_signer, 64},
 	/* daemon/tls */
 	[ROLE_TLS] = {"tls", NULL, NULL, 0},
+	/* The same: egress. */
+	[ROLE_EGRESS] = {"egress", NULL, NULL, 0},
 };
 
 const char *role_name(enum role_id id)
@@ -201,7 +203,7 @@ static pid_t spawn_role(struct daemon *d, struct role_start *s)
 	if (d->rootless)
 		args.flags |= CLONE_NEWUSER;
 	/* Used only for outgoing calls. */
-	if (s->kind == &kinds[ROLE_REMOTE])
+	if (s->kind == &kinds[ROLE_REMOTE] || s->kind == &kinds[ROLE_EGRESS])
 		args.flags &= ~(uint64_t)CLONE_NEWNET;
 	/* A program in the front's place tests the broker, not the confinement. */
 	if (d->test_front && s->kind == &kinds[ROLE_FRONT])
@@ -457,11 +459,29 @@ static int start_tls(struct daemon *d, struct err *e)
 	return 0;
 }
 
-static int (*const starts[])(struct daemon *d, struct err *e) = {[ROLE_AUDIT] = start_audit,
-								 [ROLE_FRONT] = start_front,
-								 [ROLE_REMOTE] = start_remote,
-								 [ROLE_SIGNER] = start_signer,
-								 [ROLE_TLS] = start_tls};
+/* ---- egress ---- */
+
+static int start_egress(struct daemon *d, struct err *e)
+{
+	struct role_start s = new_start(d, ROLE_EGRESS);
+	auto_close int ours = -1;
+	auto_close int theirs = -1;
+	auto_close int program = open_program("cloche-egress", "CLOCHE_EGRESS", e);
+
+	if (program < 0 || make_pair(&ours, &theirs, e) < 0)
+		return -1;
+	s.program = program;
+	snprintf(s.dir, sizeof(s.dir), "/");
+	s.fds[0] = theirs;
+	if (launch_role(d, &s, e) < 0)
+		return -1;
+	egress_attach(d, take_fd(&ours));
+	return 0;
+}
+
+static int (*const starts[])(struct daemon *d, struct err *e) = {
+	[ROLE_AUDIT] = start_audit,   [ROLE_FRONT] = start_front, [ROLE_REMOTE] = start_remote,
+	[ROLE_SIGNER] = start_signer, [ROLE_TLS] = start_tls,	  [ROLE_EGRESS] = start_egress};
 
 static void start_role(struct daemon *d, enum role_id id)
 {
@@ -611,6 +631,28 @@ void roles_start_tls(struct daemon *d)
 	start_tls_again(d);
 }
 
+static void start_egress_again(void *arg)
+{
+	struct daemon *d = arg;
+
+	if (d->roles[ROLE_EGRESS].pid == 0)
+		start_role(d, ROLE_EGRESS);
+}
+
+int roles_start_egress(struct daemon *d, struct err *e)
+{
+	struct role *r = &d->roles[ROLE_EGRESS];
+
+	if (r->pid > 0)
+		return 0;
+	loop_timer_stop(d->loop, &r->again);
+	r->again = (struct loop_timer){.call = start_egress_again, .arg = d};
+	if (start_egress(d, e) < 0)
+		return err_wrap(e, "role egress cannot be started");
+	roles_ping(d, ROLE_EGRESS);
+	return 0;
+}
+
 void roles_stop(struct daemon *d)
 {
 	roles_unwatch(d);
@@ -618,6 +660,7 @@ void roles_stop(struct daemon *d)
 	tls_detach(d);
 	front_detach(d);
 	provider_e2b.role_ended(&d->host);
+	egress_detach(d);
 	for (int i = 0; i < ROLE_COUNT; i++) {
 		loop_timer_stop(d->loop, &d->roles[i].again);
 		if (d->roles[i].pid > 0 && i != ROLE_AUDIT)
@@ -649,6 +692,8 @@ bool roles_reaped(struct daemon *d, pid_t pid, int status)
 			signer_detach(d);
 		if (i == ROLE_TLS)
 			tls_detach(d);
+		if (i == ROLE_EGRESS)
+			egress_detach(d);
 		if (d->stopping && i != ROLE_REMOTE) {
 			if (i == ROLE_FRONT)
 				daemon_front_is_done(d);

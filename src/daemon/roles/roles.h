@@ -8,7 +8,15 @@
 struct config;
 struct daemon;
 
-enum role_id { ROLE_AUDIT, ROLE_FRONT, ROLE_REMOTE, ROLE_SIGNER, ROLE_TLS, ROLE_COUNT };
+enum role_id {
+	ROLE_AUDIT,
+	ROLE_FRONT,
+	ROLE_REMOTE,
+	ROLE_SIGNER,
+	ROLE_TLS,
+	ROLE_EGRESS,
+	ROLE_COUNT
+};
 
 struct role {
 	pid_t pid; /* 0: not running */
@@ -34,6 +42,8 @@ void roles_start_remote(struct daemon *d);
 void roles_start_signer(struct daemon *d);
 /* Starts the role if the configuration has a certificate. */
 void roles_start_tls(struct daemon *d);
+/* With the first sandbox that has a network. */
+int roles_start_egress(struct daemon *d, struct err *e);
 void roles_stop(struct daemon *d);
 /* True if this child was a role; it is started again after a while. */
 bool roles_reaped(struct daemon *d, pid_t pid, int status);

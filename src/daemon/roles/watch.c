@@ -47,6 +47,11 @@ static bool wants_tls(const struct daemon *d)
 	return config_has_tls(d->config);
 }
 
+static bool wants_egress(const struct daemon *d)
+{
+	return d->roles[ROLE_EGRESS].started_ns != 0;
+}
+
 static uint32_t interval_ms(const struct daemon *d)
 {
 	return (uint32_t)(d->config->role_timeout_ms / ROUNDS);
@@ -63,6 +68,7 @@ static const struct watched {
 	[ROLE_REMOTE] = {ping_remote, wants_remote},
 	[ROLE_SIGNER] = {ping_signer, signer_is_wanted},
 	[ROLE_TLS] = {tls_ping, wants_tls},
+	[ROLE_EGRESS] = {egress_ping, wants_egress},
 };
 static_assert(ARRAY_LEN(watched) == ROLE_COUNT, "a row for each role");
 

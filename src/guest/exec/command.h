@@ -156,6 +156,8 @@ void oom_stop(struct guest *g);
 
 /* ---- denials.c ---- */
 int denials_start(struct guest *g);
+/* The sandbox has a network: names are no longer refused here. */
+void denials_leave_names(struct guest *g);
 void denials_stop(struct guest *g);
 /* Groups of denials that belong to this command, or may. */
 uint32_t denials_count(const struct guest *g, const struct command *c);

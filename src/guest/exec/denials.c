@@ -113,6 +113,12 @@ int denials_start(struct guest *g)
 	return g->dns.fd >= 0 ? loop_watch(g->loop, &g->dns) : 0;
 }
 
+void denials_leave_names(struct guest *g)
+{
+	loop_unwatch(g->loop, &g->dns);
+	close_fd(&g->dns.fd);
+}
+
 void denials_stop(struct guest *g)
 {
 	loop_unwatch(g->loop, &g->notify);

@@ -462,10 +462,12 @@ bool configure_request(struct guest *g, struct guest_stream *s, struct unpack *u
 	struct list env = {0};
 	char workdir[GUEST_MAX_PATH];
 	uint32_t cpus;
+	bool has_network;
 
 	command_unpack_list(u, &env);
 	unpack_str(u, workdir, sizeof(workdir));
 	cpus = unpack_u32(u);
+	has_network = u->at < u->end && unpack_u8(u);
 	if (!unpack_is_done(u)) {
 		list_done(&env);
 		return false;
@@ -477,6 +479,8 @@ bool configure_request(struct guest *g, struct guest_stream *s, struct unpack *u
 	g->workdir = str_copy(workdir);
 	g->log_bytes = log_bytes;
 	g->cpus_milli = cpus;
+	if (has_network)
+		denials_leave_names(g);
 	if (set_ttl(g, ttl_ms) < 0)
 		stream_error(s, errno, "cannot set the time to live: %m");
 	else

@@ -329,7 +329,7 @@ bool options_are_plain(const struct create_options *o)
 {
 	const struct sandbox_spec *s = &o->spec;
 
-	return s->provider == PROVIDER_NS && s->level == LEVEL_CONTAINER && s->net == NET_NONE &&
+	return s->provider == PROVIDER_NS && s->level == LEVEL_CONTAINER &&
 	       (!s->hostname || str_equal(s->hostname, "cloche")) && o->volume_count == 0 &&
 	       s->tmpfs.count == 0 && !o->snapshot[0];
 }
@@ -342,7 +342,7 @@ bool manager_warm_host_suits(struct manager *m, const struct caller *who,
 
 	/* A request beyond the caller's limits runs cold, where it is refused by name. */
 	return create_check(m, who, o, &e) == 0 && options_are_plain(o) &&
-	       o->spec.root == ROOT_RO && o->spec.guard == GUARD_OFF &&
+	       o->spec.net == NET_NONE && o->spec.root == ROOT_RO && o->spec.guard == GUARD_OFF &&
 	       o->spec.require.count == 0 && o->spec.optional.count == 0 && !o->spec.workdir &&
 	       (str_equal(image, "host") || config_image_find(m->p.config, image));
 }

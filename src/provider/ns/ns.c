@@ -610,6 +610,16 @@ static void ns_net_enter(struct instance *i, int family, int type, provider_done
 	done(arg, &(struct provider_result){.fd = fd}, fd < 0 ? &e : NULL);
 }
 
+static void ns_net_prepare(struct instance *i, const struct net_setup *setup, provider_done done,
+			   void *arg)
+{
+	struct net_listeners listeners = {.count = 0};
+	struct err e = {0};
+	int rc = net_prepare(ns_sandbox(i)->pidfd, i->host->rootless, setup, &listeners, &e);
+
+	done(arg, &(struct provider_result){.fd = -1, .listeners = &listeners}, rc < 0 ? &e : NULL);
+}
+
 static void ns_start(struct provider_host *h)
 {
 	struct ns *ns = must_alloc(calloc(1, sizeof(*ns)));
@@ -626,8 +636,8 @@ static void ns_start(struct provider_host *h)
 
 const struct provider_row provider_ns = {
 	.name = "ns",
-	.can = CAN_PAUSE | CAN_SNAPSHOT | CAN_FORK | CAN_UPDATE | CAN_PORTS | CAN_VOLUMES |
-	       CAN_IMAGE | CAN_PROVE | CAN_PREPARE,
+	.can = CAN_PAUSE | CAN_SNAPSHOT | CAN_FORK | CAN_UPDATE | CAN_NET | CAN_PORTS |
+	       CAN_VOLUMES | CAN_IMAGE | CAN_PROVE | CAN_PREPARE,
 	.connects_at_once = true,
 	.start = ns_start,
 	.stop = boot_workers_stop,
@@ -645,4 +655,5 @@ const struct provider_row provider_ns = {
 	.stats = ns_stats,
 	.destroy = ns_destroy,
 	.net_enter = ns_net_enter,
+	.net_prepare = ns_net_prepare,
 };

@@ -1,6 +1,7 @@
 /* What the files of the native provider share. */
 #pragma once
 
+#include "net/redirect.h"
 #include "provider/snapshot_worker.h"
 #include "provider/provider.h"
 #include "sandbox/inside/boot.h"
@@ -114,6 +115,9 @@ void ns_stats(struct instance *i, provider_done done, void *arg);
 /* ---- net_enter.c ---- */
 /* A socket in the network namespace of this process; -1 on error. */
 int net_enter(int pidfd, bool rootless, int family, int type, struct err *e);
+/* Makes the network namespace of this process lead to listeners, which are the caller's. */
+int net_prepare(int pidfd, bool rootless, const struct net_setup *setup, struct net_listeners *ret,
+		struct err *e);
 
 /*
  * ---- stop_tree.c ----

@@ -36,7 +36,7 @@ class Check(served.Case):
         for text, words in (("memory: 1G\n", ":1: unknown key 'memory'; did you mean"),
                             ("\nsandbox:\n  memory_limit: 12Q\n", ":3: sandbox.memory_limit: '12Q'"),
                             ("pool_size: many\n", ":1: pool_size: 'many'"),
-                            ("sandbox: {network_enabled: true}\n", "not built yet"),
+                            ("network: {mode: everything}\n", "not one of none, allow, public"),
                             ("sandbox: {memory_limit: 100G}\n", "sandbox.memory_limit: is above ceilings.memory"),
                             ("listen: nowhere\n", "listen: 'nowhere'"),
                             ("listen: [\n", "not YAML")):

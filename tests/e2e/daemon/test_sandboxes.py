@@ -124,7 +124,7 @@ class Sandboxes(harness.Case):
         self.assertEqual(reply.status, 200, reply)
         self.assertEqual(reply.json["metadata"], {"x": "y"})
         self.assertError(self.d.request("PATCH", path, {"bogus": 1}), 400, "invalid", "bogus")
-        self.assertError(self.d.request("PATCH", path, {"net": "public"}), 501, "unsupported")
+        self.assertError(self.d.request("PATCH", path, {"net": "public"}), 400, "invalid")
 
     def test_destroy_is_idempotent(self):
         box = self.box()

@@ -1,0 +1,564 @@
+/*
+ * The networks of sandboxes. A sandbox is booted without one. The front then sends the rules of the request; the
+ * broker puts the operator's and the owner's stages in front of them, so that a front that lies cannot widen
+ * anything, makes the namespace lead to listeners, and hands those to egress. <runtime>/boxes/ID.net has what a
+ * later broker needs to do that again.
+ */
+#include "auth/tokens.h"
+#include "base/log.h"
+#include "daemon/broker/broker_internal.h"
+#include "net/stages.h"
+
+#include <sys/mman.h>
+
+#define MAGIC "clnet01"
+
+struct net_file {
+	char magic[8];
+	uint32_t size; /* of the rules behind this */
+	uint8_t asks;
+	unsigned char own4[4], own6[16], prefix6[8];
+	struct egress_meter before;
+};
+
+/* ---- rules ---- */
+
+static void add_budget(struct net_policy_maker *m, const struct config_network *n)
+{
+	struct net_budget b = n->budget;
+
+	if (!b.names)
+		b.names = n->names_max;
+	net_policy_budget(m, &b);
+}
+
+static int add_operator(struct net_policy_maker *m, const struct config_network *n, int request,
+			struct err *e)
+{
+	net_policy_ceiling(m, NET_BY_OPERATOR, n->ceiling, n->allow_count > 0, request);
+	for (uint32_t i = 0; i < n->allow_count; i++)
+		if (net_policy_add(m, NET_RULE_ALLOW, n->allow[i], e) < 0)
+			return -1;
+	for (uint32_t i = 0; i < n->deny_count; i++)
+		if (net_policy_add(m, NET_RULE_DENY, n->deny[i], e) < 0)
+			return -1;
+	add_budget(m, n);
+	return 0;
+}
+
+/* Of a tenant the widest of its tokens' ceilings counts, with the rules of all (the front knows which it was). */
+static int add_owner(const struct daemon *d, struct net_policy_maker *m, const char *owner,
+		     int request, struct err *e)
+{
+	int most = NET_NONE;
+	bool has_rules = true;
+
+	for (size_t i = 0; i < tokens_count(d->tokens); i++) {
+		const struct token *t = tokens_at(d->tokens, i);
+
+		if (!token_is_of(t, owner))
+			continue;
+		most = token_net(t) > most ? token_net(t) : most;
+		has_rules = has_rules && t->net_allow[0];
+	}
+	net_policy_ceiling(m, NET_BY_TOKEN, most, has_rules, request);
+	for (size_t i = 0; i < tokens_count(d->tokens); i++) {
+		const struct token *t = tokens_at(d->tokens, i);
+
+		if (token_is_of(t, owner) && token_net(t) != NET_NONE &&
+		    net_policy_add_words(m, NET_RULE_ALLOW, t->net_allow, e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+static uint64_t left(uint64_t budget, uint64_t used)
+{
+	return !budget ? 0 : used < budget ? budget - used : 1;
+}
+
+/* The budgets are of its life, and egress counts from its own start. */
+static void take_used(struct net_policy *p, const struct egress_meter *used)
+{
+	p->budget.tx_bytes = left(p->budget.tx_bytes, used->tx_bytes);
+	p->budget.rx_bytes = left(p->budget.rx_bytes, used->rx_bytes);
+	p->budget.connections = (uint32_t)left(p->budget.connections, used->connections);
+}
+
+/* Puts all stages together. */
+static int judge(struct box *b, struct err *e)
+{
+	struct box_net *n = b->net;
+	struct net_policy_maker *m = net_policy_new();
+	auto_buf struct buf front = {0};
+	const char *owner = b->i.info.owner;
+	int request = net_policy_mode(n->request), rc;
+
+	buf_drop(&n->rules, n->rules.len);
+	rc = add_operator(m, &b->d->config->network, request, e);
+	if (rc == 0 && owner[0])
+		rc = add_owner(b->d, m, owner, request, e);
+	if (rc == 0)
+		rc = net_policy_write(m, &front, e);
+	net_policy_free(m);
+	if (rc == 0)
+		rc = net_policy_join(buf_head(&front), n->request, &n->rules, e);
+	if (rc == 0)
+		take_used((struct net_policy *)(void *)buf_head(&n->rules), &n->before);
+	else
+		buf_drop(&n->rules, n->rules.len);
+	return rc;
+}
+
+static int mode_of(const struct box *b)
+{
+	return b->net && b->net->rules.len ? net_policy_mode(buf_head(&b->net->rules)) : NET_NONE;
+}
+
+/* ---- addresses and names ---- */
+
+static bool has_network(const struct net_setup *s, const struct network *a)
+{
+	for (unsigned i = 0; i < s->network_count; i++)
+		if (memcmp(&s->networks[i], a, sizeof(*a)) == 0)
+			return true;
+	return false;
+}
+
+static bool has_port(const uint16_t *ports, size_t count, uint16_t port)
+{
+	for (size_t i = 0; i < count; i++)
+		if (ports[i] == port)
+			return true;
+	return false;
+}
+
+/* Does the namespace redirect all this already? More than that does no harm: egress refuses. */
+static bool setup_suffices(const struct net_setup *now, const struct net_setup *wanted)
+{
+	bool good = now->everything || !wanted->everything;
+
+	for (unsigned i = 0; good && i < wanted->network_count; i++)
+		good = has_network(now, &wanted->networks[i]);
+	for (unsigned i = 0; good && i < wanted->udp_count; i++)
+		good = has_port(now->udp_ports, now->udp_count, wanted->udp_ports[i]);
+	for (unsigned i = 0; good && wanted->tcp_ports[i]; i++)
+		good = has_port(now->tcp_ports, ARRAY_LEN(now->tcp_ports), wanted->tcp_ports[i]);
+	return good;
+}
+
+/* What the namespace must redirect may change with the rules; its addresses stay. True: it must be made again. */
+static bool make_setup(struct box *b)
+{
+	struct box_net *n = b->net;
+	struct net_setup fresh = {0};
+
+	net_setup_from(&fresh, buf_head(&n->rules));
+	if (n->setup.own4[0]) {
+		memcpy(fresh.own4, n->setup.own4, sizeof(fresh.own4));
+		memcpy(fresh.own6, n->setup.own6, sizeof(fresh.own6));
+		memcpy(fresh.prefix6, n->setup.prefix6, sizeof(fresh.prefix6));
+	}
+	if (n->is_prepared && setup_suffices(&n->setup, &fresh))
+		return false;
+	n->setup = fresh;
+	return true;
+}
+
+static void tell_names(struct box *b)
+{
+	struct daemon *d = b->d;
+	struct egress m = {.type = EGRESS_NAMES};
+	auto_close int fd = openat(d->names_dir, b->i.info.id,
+				   O_RDWR | O_APPEND | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	memcpy(m.id, b->i.info.id, sizeof(m.id));
+	if (fd < 0)
+		log_error("cannot open a name file", "id", b->i.info.id, "error", strerror(errno));
+	else
+		egress_tell(d, &m, &fd, 1);
+}
+
+static void copy_names(int from_dir, const char *from, int to_dir, const char *to)
+{
+	auto_close int in = openat(from_dir, from, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	auto_close int out = -1;
+	auto_free char *text = NULL;
+	size_t len;
+
+	if (in < 0 || io_read_whole(in, 64 << 20, &text, &len) < 0)
+		return;
+	out = openat(to_dir, to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (out < 0 || io_write_all(out, text, len) < 0)
+		log_warn("names of a sandbox could not be copied", "to", to);
+}
+
+static void names_of_snapshot(const char *snapshot, char ret[IPC_ID + 8])
+{
+	snprintf(ret, IPC_ID + 8, "%.20s.names", snapshot);
+}
+
+void network_names_save(struct daemon *d, const char *sandbox, const char *snapshot)
+{
+	char name[IPC_ID + 8];
+
+	names_of_snapshot(snapshot, name);
+	copy_names(d->names_dir, sandbox, d->snapshots_dir, name);
+}
+
+/* Only into a sandbox that has no names yet. */
+static void load_names(struct daemon *d, const char *sandbox, const char *snapshot)
+{
+	char name[IPC_ID + 8];
+
+	if (!ipc_id_is_valid(snapshot) || faccessat(d->names_dir, sandbox, F_OK, 0) == 0)
+		return;
+	names_of_snapshot(snapshot, name);
+	copy_names(d->snapshots_dir, name, d->names_dir, sandbox);
+}
+
+/* ---- egress ---- */
+
+static void tell_rules(struct box *b)
+{
+	struct egress m = {.type = EGRESS_RULES};
+
+	memcpy(m.id, b->i.info.id, sizeof(m.id));
+	egress_tell_bytes(b->d, &m, buf_head(&b->net->rules), b->net->rules.len);
+}
+
+struct preparation {
+	struct box *b;
+	struct err err;
+};
+
+static void on_prepared(void *arg, const struct provider_result *r, const struct err *e)
+{
+	struct preparation *p = arg;
+	struct box *b = p->b;
+	struct box_net *n = b->net;
+	struct egress m = {.type = EGRESS_ADD};
+	struct net_listeners *l = r->listeners;
+
+	b->i.info.net_how = e ? NET_REDIRECT_LOST : (uint8_t)l->how;
+	if (e) {
+		p->err = *e;
+		return;
+	}
+	memcpy(m.add.id, b->i.info.id, sizeof(m.add.id));
+	memcpy(m.add.owner, b->i.info.owner, sizeof(m.add.owner));
+	m.add.how = (uint8_t)l->how;
+	m.add.asks = n->asks;
+	m.add.fd_count = (uint8_t)l->count;
+	memcpy(m.add.own4, n->setup.own4, sizeof(m.add.own4));
+	memcpy(m.add.own6, n->setup.own6, sizeof(m.add.own6));
+	memcpy(m.add.prefix6, n->setup.prefix6, sizeof(m.add.prefix6));
+	m.add.names_max = b->d->config->network.names_max;
+	egress_tell(b->d, &m, l->fds, l->count);
+	/* No copy stays here: connections would wait in it when the role is gone. */
+	net_listeners_close(l);
+	tell_names(b);
+	n->is_prepared = true;
+	tell_rules(b);
+}
+
+int network_prepare(struct box *b, struct err *e)
+{
+	struct preparation p = {.b = b};
+
+	if (!b->i.row->net_prepare)
+		return err_set(e, ERR_UNSUPPORTED, "net: not with provider %s", b->i.row->name);
+	if (b->d->egress.watch.fd < 0 && roles_start_egress(b->d, e) < 0)
+		return -1;
+	b->i.row->net_prepare(&b->i, &b->net->setup, on_prepared, &p);
+	if (p.err.kind)
+		*e = p.err;
+	return p.err.kind ? -1 : 0;
+}
+
+/* ---- the file ---- */
+
+static void file_name(const struct box *b, char ret[IPC_ID + 8])
+{
+	snprintf(ret, IPC_ID + 8, "%s.net", b->i.info.id);
+}
+
+static int write_file(const struct box *b, struct err *e)
+{
+	const struct box_net *n = b->net;
+	const struct net_policy *p = n->request;
+	struct net_file head = {
+		.magic = MAGIC, .size = p->size, .asks = n->asks, .before = n->before};
+	char name[IPC_ID + 8], draft[IPC_ID + 8];
+	auto_close int fd = -1;
+
+	file_name(b, name);
+	snprintf(draft, sizeof(draft), "%s.nnw", b->i.info.id);
+	memcpy(head.own4, n->setup.own4, sizeof(head.own4));
+	memcpy(head.own6, n->setup.own6, sizeof(head.own6));
+	memcpy(head.prefix6, n->setup.prefix6, sizeof(head.prefix6));
+	fd = openat(b->d->host.boxes_dir, draft,
+		    O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0 || io_write_all(fd, &head, sizeof(head)) < 0 ||
+	    io_write_all(fd, p, p->size) < 0 ||
+	    renameat(b->d->host.boxes_dir, draft, b->d->host.boxes_dir, name) < 0)
+		return err_sys(e, "cannot write down the network of %s", b->i.info.id);
+	return 0;
+}
+
+/* Takes bytes, which were checked. */
+static struct box_net *net_new(void *bytes)
+{
+	struct box_net *n = must_alloc(calloc(1, sizeof(*n)));
+
+	n->request = bytes;
+	return n;
+}
+
+static void net_free(struct box_net *n)
+{
+	if (!n)
+		return;
+	free(n->request);
+	free(n->groups);
+	buf_done(&n->rules);
+	free(n);
+}
+
+static int read_file(struct box *b, struct err *e)
+{
+	char name[IPC_ID + 8];
+	auto_close int fd = -1;
+	auto_free char *text = NULL;
+	struct net_file *head;
+	size_t len;
+	void *rules;
+
+	file_name(b, name);
+	fd = openat(b->d->host.boxes_dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0)
+		return errno == ENOENT ? 0 : err_sys(e, "cannot read its network");
+	if (io_read_whole(fd, sizeof(*head) + NET_POLICY_MAX, &text, &len) < 0)
+		return err_sys(e, "cannot read its network");
+	head = (void *)text;
+	if (len < sizeof(*head) || memcmp(head->magic, MAGIC, sizeof(head->magic)) != 0 ||
+	    head->size != len - sizeof(*head))
+		return err_set(e, ERR_INVALID, "what is written down of its network is not whole");
+	rules = must_alloc(malloc(head->size));
+	memcpy(rules, head + 1, head->size);
+	if (net_policy_check(rules, head->size, e) < 0) {
+		free(rules);
+		return -1;
+	}
+	b->net = net_new(rules);
+	b->net->asks = head->asks;
+	b->net->before = head->before;
+	memcpy(b->net->setup.own4, head->own4, sizeof(head->own4));
+	memcpy(b->net->setup.own6, head->own6, sizeof(head->own6));
+	memcpy(b->net->setup.prefix6, head->prefix6, sizeof(head->prefix6));
+	return 0;
+}
+
+void network_adopt(struct box *b)
+{
+	struct err e = {0};
+
+	if (read_file(b, &e) < 0 || (b->net && judge(b, &e) < 0)) {
+		/* It has none until somebody asks for one: whatever is inside is refused. */
+		log_error("a sandbox comes back without its network", "id", b->i.info.id, "error",
+			  e.msg);
+		net_free(take_ptr(b->net));
+		b->i.info.net_how = NET_REDIRECT_LOST;
+		return;
+	}
+	if (!b->net)
+		return;
+	make_setup(b);
+	b->i.info.net = (uint8_t)mode_of(b);
+	if (b->d->egress.watch.fd < 0 && mode_of(b) != NET_NONE && roles_start_egress(b->d, &e) < 0)
+		log_error("role egress cannot be started", "error", e.msg);
+}
+
+void network_remove(struct box *b)
+{
+	struct egress m = {.type = EGRESS_REMOVE};
+	char name[IPC_ID + 8];
+
+	file_name(b, name);
+	unlinkat(b->d->host.boxes_dir, name, 0);
+	unlinkat(b->d->names_dir, b->i.info.id, 0);
+	if (!b->net)
+		return;
+	attempts_flush(b);
+	memcpy(m.id, b->i.info.id, sizeof(m.id));
+	if (b->net->is_prepared)
+		egress_tell(b->d, &m, NULL, 0);
+	net_free(take_ptr(b->net));
+}
+
+/* ---- requests of the front ---- */
+
+/* A copy of the front's memfd: nobody changes it while it is judged. */
+static void *read_request(int fd, struct err *e)
+{
+	char *bytes = NULL;
+	size_t len = 0;
+
+	if (fd < 0 || fcntl(fd, F_GET_SEALS) < 0 || lseek(fd, 0, SEEK_SET) < 0 ||
+	    io_read_whole(fd, NET_POLICY_MAX, &bytes, &len) < 0) {
+		err_set(e, ERR_INVALID, "the rules cannot be read");
+		return NULL;
+	}
+	if (net_policy_check(bytes, len, e) == 0 &&
+	    ((struct net_policy *)(void *)bytes)->stage_count == 1)
+		return bytes;
+	if (!e->kind)
+		err_set(e, ERR_INVALID, "a request has one stage of rules");
+	free(bytes);
+	return NULL;
+}
+
+/* The ports are free for new listeners once egress has closed the old ones; network_left goes on then. */
+static void leave_egress(struct box *b)
+{
+	struct egress m = {.type = EGRESS_REMOVE};
+
+	memcpy(m.id, b->i.info.id, sizeof(m.id));
+	egress_tell(b->d, &m, NULL, 0);
+	b->net->is_leaving = true;
+}
+
+void network_left(struct box *b)
+{
+	struct err e = {0};
+
+	if (!b->net || !b->net->is_leaving)
+		return;
+	network_keep_meter(b->net);
+	if (network_prepare(b, &e) < 0)
+		log_error("a sandbox has lost its network", "id", b->i.info.id, "error", e.msg);
+}
+
+void network_keep_meter(struct box_net *n)
+{
+	n->before.tx_bytes += n->now.tx_bytes;
+	n->before.rx_bytes += n->now.rx_bytes;
+	n->before.connections += n->now.connections;
+	n->before.denied += n->now.denied;
+	n->now = (struct egress_meter){.open = 0};
+	n->is_prepared = n->is_leaving = false;
+}
+
+/* Makes rules and setup out of the request, and hands them on. */
+static int enforce(struct box *b, struct err *e)
+{
+	bool changed;
+
+	if (judge(b, e) < 0)
+		return -1;
+	changed = make_setup(b);
+	if (write_file(b, e) < 0)
+		return -1;
+	if (b->net->is_prepared && !changed)
+		tell_rules(b);
+	else if (b->net->is_prepared)
+		leave_egress(b);
+	else if (!b->net->is_leaving && mode_of(b) != NET_NONE)
+		return network_prepare(b, e);
+	return 0;
+}
+
+/* The new rules are in force, or the old ones stay. */
+static int change_network(struct box *b, struct box_net *fresh, struct err *e)
+{
+	struct box_net *old = b->net;
+	struct err ignored;
+
+	if (old) {
+		fresh->setup = old->setup;
+		fresh->before = old->before;
+		fresh->now = old->now;
+		fresh->is_prepared = old->is_prepared;
+		fresh->is_leaving = old->is_leaving;
+		fresh->groups = old->groups;
+	}
+	b->net = fresh;
+	if (enforce(b, e) == 0) {
+		if (old)
+			old->groups = NULL;
+		net_free(old);
+		return 0;
+	}
+	b->net = old;
+	fresh->groups = NULL;
+	net_free(fresh);
+	if (old && write_file(b, &ignored) < 0)
+		log_error("cannot write down a network", "id", b->i.info.id);
+	return -1;
+}
+
+void network_request(struct daemon *d, struct requester who, const struct ipc *m)
+{
+	struct ipc reply = {.type = IPC_NETWORK_IS};
+	struct box *b = box_find_live(d, m->network.id);
+	struct err e = {0};
+	struct box_net *fresh;
+	void *bytes = NULL;
+
+	if (!b)
+		err_set(&e, ERR_NOT_FOUND, "there is no such sandbox");
+	else if (provider_check(b->i.info.provider, CAN_NET, &e) == 0)
+		bytes = read_request(d->front.request_fd, &e);
+	if (bytes) {
+		fresh = net_new(bytes);
+		fresh->asks = m->network.asks;
+		load_names(d, m->network.id, m->network.snapshot);
+		(void)!change_network(b, fresh, &e);
+	}
+	if (e.kind) {
+		front_done(d, who, m->network.id, &e);
+		return;
+	}
+	b->i.info.net = (uint8_t)mode_of(b);
+	memcpy(reply.network.id, b->i.info.id, sizeof(reply.network.id));
+	reply.network.mode = b->i.info.net;
+	reply.network.how = b->i.info.net_how;
+	front_answer(d, who, &reply, -1);
+}
+
+void network_request_answer(struct daemon *d, struct requester who, const struct ipc *m)
+{
+	struct egress verdict = {
+		.type = EGRESS_VERDICT,
+		.verdict = {.serial = m->network.serial, .allow = m->network.allows != 0}};
+	struct box *b = box_find_live(d, m->network.id);
+	struct err e = {0};
+
+	if (b && b->net && b->net->asks) {
+		memcpy(verdict.verdict.id, b->i.info.id, sizeof(verdict.verdict.id));
+		egress_tell(d, &verdict, NULL, 0);
+	} else {
+		err_set(&e, ERR_NOT_FOUND, "this sandbox asks nothing");
+	}
+	front_done(d, who, m->network.id, e.kind ? &e : NULL);
+}
+
+void network_judge_all(struct daemon *d)
+{
+	struct err e;
+
+	for (size_t i = 0; i < BOX_BUCKETS; i++)
+		for (struct box *b = d->boxes[i]; b; b = b->next) {
+			if (b->state != BOX_LIVE || !b->net)
+				continue;
+			e = (struct err){0};
+			(void)!enforce(b, &e);
+			b->i.info.net = (uint8_t)mode_of(b);
+			/* Without rules egress refuses everything. */
+			if (e.kind && b->net->is_prepared)
+				tell_rules(b);
+			if (e.kind)
+				log_error("the rules of a sandbox cannot be made", "id",
+					  b->i.info.id, "error", e.msg);
+		}
+}

@@ -1,0 +1,363 @@
+/*
+ * The network of a sandbox as the front sees it: the rules of its request go to the broker, which enforces them;
+ * counters and attempts come back. The last attempts are kept for clients, who can also follow them.
+ */
+#include "manager/manager_internal.h"
+
+#include "net/redirect.h"
+#include "net/stages.h"
+
+#include <sys/mman.h>
+
+#define ATTEMPTS 128 /* kept for each sandbox */
+
+struct net_follower {
+	struct sandbox *s; /* held */
+	void (*call)(void *arg, const json_t *attempt);
+	void *arg;
+	struct net_follower *next, **back;
+};
+
+struct sandbox_net {
+	uint8_t mode, how; /* as the broker says */
+	struct egress_meter meter;
+	json_t *attempts[ATTEMPTS];
+	uint64_t next_seq;
+	struct net_follower *followers;
+};
+
+static const char *const mode_names[] = {"none", "allow", "public", "isolated"};
+static const char *const how_names[] = {"none", "tproxy", "ports", "lost"};
+static const char *const phase_names[] = {[EGRESS_OPENED] = "opened",
+					  [EGRESS_DENIED] = "denied",
+					  [EGRESS_CLOSED] = "closed",
+					  [EGRESS_FAILED] = "failed",
+					  [EGRESS_LOOKUP] = "lookup"};
+
+static const char *name_in(const char *const *names, size_t count, unsigned i)
+{
+	return i < count && names[i] ? names[i] : "unknown";
+}
+
+const char *net_mode_name(int mode)
+{
+	return name_in(mode_names, ARRAY_LEN(mode_names), (unsigned)mode);
+}
+
+static struct sandbox_net *net_of(struct sandbox *s)
+{
+	if (!s->net)
+		s->net = must_alloc(calloc(1, sizeof(*s->net)));
+	return s->net;
+}
+
+void network_free(struct sandbox *s)
+{
+	struct sandbox_net *n = take_ptr(s->net);
+
+	if (!n)
+		return;
+	for (size_t i = 0; i < ATTEMPTS; i++)
+		json_decref(n->attempts[i]);
+	free(n);
+}
+
+/* ---- ceilings ---- */
+
+int network_most(const struct manager *m, const struct caller *who)
+{
+	int most = m->p.config->network.ceiling;
+
+	/* The operator has no token. */
+	return who->token[0] && who->net < most ? who->net : most;
+}
+
+int network_check(struct manager *m, const struct caller *who, const struct sandbox_spec *spec,
+		  struct err *e)
+{
+	int most = network_most(m, who);
+	auto_buf struct buf rules = {0};
+
+	if (spec->net == NET_NONE)
+		return 0;
+	if (provider_check(spec->provider, CAN_NET, e) < 0)
+		return -1;
+	if (spec->net != NET_ISOLATED && spec->net > most)
+		return err_field(e, ERR_DENIED, "net", "net: '%s' is more than %s may have, '%s'",
+				 net_mode_name(spec->net),
+				 m->p.config->network.ceiling <= most && !who->token[0]
+					 ? "a sandbox of this daemon"
+					 : "this token",
+				 net_mode_name(most));
+	return net_policy_from_spec(spec, &rules, e);
+}
+
+/* ---- asking the broker ---- */
+
+static int rules_fd(const struct sandbox_spec *spec, struct err *e)
+{
+	auto_buf struct buf rules = {0};
+	auto_close int fd = -1;
+
+	if (net_policy_from_spec(spec, &rules, e) < 0)
+		return -1;
+	fd = memfd_create("rules", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+	if (fd < 0 || io_write_all(fd, buf_head(&rules), rules.len) < 0 || io_seal(fd) < 0)
+		return err_sys(e, "cannot hand over the rules");
+	return take_fd(&fd);
+}
+
+void network_bring(struct job *j, job_step step)
+{
+	struct sandbox *s = j->s;
+	struct ipc m = {.type = IPC_NETWORK};
+	struct err e = {0};
+	auto_close int fd = rules_fd(&s->o.spec, &e);
+
+	if (fd < 0) {
+		step(j, &e);
+		return;
+	}
+	memcpy(m.network.id, s->id, sizeof(m.network.id));
+	memcpy(m.network.snapshot, j->kind == JOB_START ? s->kept : s->o.snapshot,
+	       sizeof(m.network.snapshot));
+	job_ask_with(j, &m, fd, step);
+}
+
+void network_is(struct sandbox *s, int mode, int how)
+{
+	struct sandbox_net *n = net_of(s);
+
+	n->mode = (uint8_t)mode;
+	n->how = (uint8_t)how;
+	json_decref(take_ptr(s->layers));
+}
+
+const char *network_how(const struct sandbox *s)
+{
+	return s->net ? name_in(how_names, ARRAY_LEN(how_names), s->net->how) : "none";
+}
+
+/* ---- changing it ---- */
+
+/* Exchanges all that concerns the network. */
+static void swap_network(struct sandbox_spec *a, struct sandbox_spec *b)
+{
+	struct sandbox_spec old = *a;
+
+	a->net = b->net;
+	a->allow = b->allow;
+	a->deny = b->deny;
+	a->net_limits = b->net_limits;
+	b->net = old.net;
+	b->allow = old.allow;
+	b->deny = old.deny;
+	b->net_limits = old.net_limits;
+}
+
+static void change_failed(struct job *j, const struct err *e)
+{
+	swap_network(&j->s->o.spec, &j->network);
+	sandbox_save_back(j->s);
+	job_end(j, e);
+}
+
+static void on_changed(struct job *j, const struct err *e)
+{
+	struct sandbox *s = j->s;
+
+	if (e) {
+		change_failed(j, e);
+		return;
+	}
+	network_is(s, j->reply->network.mode, j->reply->network.how);
+	event_add(s, "sandbox.network",
+		  json_pack("{s:s}", "network", net_mode_name(j->reply->network.mode)));
+	job_end(j, NULL);
+}
+
+/* The guest has left port 53 to egress. */
+static void on_port_left(struct job *j, const struct err *e)
+{
+	if (e)
+		change_failed(j, e);
+	else
+		network_bring(j, on_changed);
+}
+
+void network_begin(struct job *j)
+{
+	struct sandbox *s = j->s;
+	struct err e = {0};
+
+	if (network_check(s->m, &j->who, &j->network, &e) < 0) {
+		job_end(j, &e);
+		return;
+	}
+	if (s->state != STATE_STOPPED && !s->link) {
+		err_set(&e, ERR_CONFLICT, "the sandbox cannot be reached just now");
+		job_end(j, &e);
+		return;
+	}
+	if (s->state == STATE_PAUSED && !s->net) {
+		err_set(&e, ERR_CONFLICT, "the sandbox is paused; resume it first");
+		job_end(j, &e);
+		return;
+	}
+	swap_network(&s->o.spec, &j->network);
+	if (sandbox_save(s, &e) < 0) {
+		swap_network(&s->o.spec, &j->network);
+		job_end(j, &e);
+	} else if (s->state == STATE_STOPPED) {
+		job_end(j, NULL);
+	} else if (s->net || s->o.spec.net == NET_NONE) {
+		on_port_left(j, NULL);
+	} else {
+		job_configure(j, sandbox_ttl_left_ms(s), on_port_left);
+	}
+}
+
+void sandbox_set_network(struct sandbox *s, const struct caller *who, struct sandbox_spec *spec,
+			 sandbox_done done, void *arg)
+{
+	struct job *j = job_new_for(s, JOB_NETWORK, who);
+
+	j->done = done;
+	j->arg = arg;
+	spec_init(&j->network);
+	swap_network(&j->network, spec);
+	j->network.provider = s->o.spec.provider;
+	job_submit(j);
+}
+
+/* ---- attempts ---- */
+
+static json_t *text_or_null(const char *text)
+{
+	json_t *value = text[0] ? json_string(text) : NULL;
+
+	return value ? value : json_null();
+}
+
+static json_t *attempt_json(const struct egress_record *r, uint64_t seq)
+{
+	bool allowed = r->phase == EGRESS_OPENED || r->phase == EGRESS_CLOSED;
+
+	return json_pack(
+		"{s:I,s:o,s:s,s:s,s:I,s:o,s:o,s:i,s:s,s:o,s:o,s:o,s:o,s:b,s:I,s:I,s:f,s:I}", "seq",
+		(json_int_t)seq, "time", time_json(r->started_ms), "event",
+		name_in(phase_names, ARRAY_LEN(phase_names), r->phase), "verdict",
+		allowed			    ? "allow"
+		: r->phase == EGRESS_FAILED ? "fail"
+					    : "deny",
+		"connection", (json_int_t)r->serial, "name", text_or_null(r->name), "address",
+		text_or_null(r->address), "port", r->port, "protocol", r->udp ? "udp" : "tcp",
+		"rule", text_or_null(r->rule), "why", text_or_null(r->why), "remedy",
+		text_or_null(r->remedy), "program", text_or_null(r->program), "inspected",
+		r->inspected, "tx_bytes", (json_int_t)r->tx_bytes, "rx_bytes",
+		(json_int_t)r->rx_bytes, "duration_ms", (double)r->duration_ms, "count",
+		(json_int_t)(r->count ? r->count : 1));
+}
+
+static void add_attempt(struct sandbox *s, const struct egress_record *r)
+{
+	struct sandbox_net *n = net_of(s);
+	json_t **place = &n->attempts[n->next_seq % ATTEMPTS], *attempt;
+
+	n->next_seq++;
+	attempt = attempt_json(r, n->next_seq);
+	json_decref(*place);
+	*place = attempt;
+	for (struct net_follower *f = n->followers, *next; f; f = next) {
+		next = f->next;
+		f->call(f->arg, attempt);
+	}
+}
+
+void network_news(struct manager *m, const struct ipc *news)
+{
+	struct sandbox *s = manager_lookup(m, news->type == IPC_NET_METER ? news->net_meter.id
+									  : news->net_record.id);
+
+	if (!s)
+		return;
+	sandbox_hold(s);
+	if (news->type == IPC_NET_METER)
+		net_of(s)->meter = news->net_meter;
+	else
+		add_attempt(s, &news->net_record);
+	if (news->type == IPC_NET_ASKS)
+		event_add_any(s, "network.question",
+			      json_pack("{s:I,s:s,s:i,s:s}", "question",
+					(json_int_t)news->net_record.serial, "target",
+					news->net_record.name[0] ? news->net_record.name
+								 : news->net_record.address,
+					"port", news->net_record.port, "remedy",
+					news->net_record.remedy));
+	sandbox_release(s);
+}
+
+struct net_follower *
+sandbox_follow_network(struct sandbox *s, void (*call)(void *arg, const json_t *attempt), void *arg)
+{
+	struct net_follower *f = must_alloc(calloc(1, sizeof(*f)));
+	struct sandbox_net *n = net_of(s);
+
+	*f = (struct net_follower){sandbox_hold(s), call, arg, n->followers, &n->followers};
+	if (f->next)
+		f->next->back = &f->next;
+	n->followers = f;
+	return f;
+}
+
+void sandbox_unfollow_network(struct net_follower *f)
+{
+	if (!f)
+		return;
+	*f->back = f->next;
+	if (f->next)
+		f->next->back = f->back;
+	sandbox_release(f->s);
+	free(f);
+}
+
+/* ---- as JSON ---- */
+
+static json_t *words_json(const struct list *l)
+{
+	json_t *all = json_array();
+
+	for (size_t i = 0; i < l->count; i++)
+		json_array_append_new(all, json_string(l->items[i]));
+	return all;
+}
+
+int sandbox_network_mode(const struct sandbox *s)
+{
+	return s->net ? s->net->mode : NET_NONE;
+}
+
+static json_t *attempts_json(const struct sandbox_net *n)
+{
+	json_t *all = json_array();
+	uint64_t from = n && n->next_seq > ATTEMPTS ? n->next_seq - ATTEMPTS : 0;
+
+	for (uint64_t i = from; n && i < n->next_seq; i++)
+		json_array_append(all, n->attempts[i % ATTEMPTS]);
+	return all;
+}
+
+json_t *sandbox_describe_network(const struct sandbox *s)
+{
+	static const struct egress_meter none;
+	const struct egress_meter *meter = s->net ? &s->net->meter : &none;
+
+	return json_pack("{s:s,s:s,s:o,s:o,s:s,s:I,s:I,s:I,s:I,s:I,s:o}", "mode",
+			 net_mode_name(sandbox_network_mode(s)), "requested",
+			 net_mode_name(s->o.spec.net), "allow", words_json(&s->o.spec.allow),
+			 "deny", words_json(&s->o.spec.deny), "layer", network_how(s), "tx_bytes",
+			 (json_int_t)meter->tx_bytes, "rx_bytes", (json_int_t)meter->rx_bytes,
+			 "connections", (json_int_t)meter->connections, "open",
+			 (json_int_t)meter->open, "denied", (json_int_t)meter->denied, "attempts",
+			 attempts_json(s->net));
+}
