@@ -331,6 +331,7 @@ static void test_requests(void **state)
 		{"allow; a.com /v1", "GET a.com:443/v1/%2e%2e/admin", NO},
 		{"allow; a.com /v1", "GET a.com:443/v1/%2E%2e/admin", NO},
 		{"allow; a.com /v1", "GET a.com:443/v1%2f..%2fadmin", NO},
+		{"allow; a.com /v1", "GET a.com:443/v1%2fx", NO},
 		{"allow; a.com /v1", "GET a.com:443/v1/%252e%252e/admin", NO},
 		{"allow; a.com /v1", "GET a.com:443/v1\\..\\admin", NO},
 		{"allow; a.com /v1", "GET a.com:443//v1", NO},
@@ -685,6 +686,28 @@ static void test_bad_bytes(void **state)
 	assert_int_equal(net_policy_check(p, bytes.len - 1, &e), -1);
 }
 
+/* Text cannot say it, bytes can: a network of the loopback. */
+static void test_loopback_bytes(void **state)
+{
+	struct net_policy_maker *m = net_policy_new();
+	auto_buf struct buf bytes = {0};
+	struct net_policy *p;
+	struct net_index *x;
+	struct net_answer a;
+	struct err e = {0};
+
+	net_policy_stage(m, NET_ALLOW, NET_BY_REQUEST);
+	assert_int_equal(net_policy_add(m, NET_RULE_ALLOW, "10.0.0.0/8", &e), 0);
+	assert_int_equal(net_policy_write(m, &bytes, &e), 0);
+	net_policy_free(m);
+	p = (void *)buf_head(&bytes);
+	p->rules[0].address[12] = 127;
+	x = net_index_new(p, bytes.len, &e);
+	assert_non_null(x);
+	assert_false(decide(x, "127.0.0.1:80", &a));
+	net_index_free(x);
+}
+
 static void test_from_spec(void **state)
 {
 	struct net_policy_maker *m = net_policy_new();
@@ -757,12 +780,13 @@ static void test_sets(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test(test_names),	   cmocka_unit_test(test_addresses),
-		cmocka_unit_test(test_stages),	   cmocka_unit_test(test_requests),
-		cmocka_unit_test(test_remedies),   cmocka_unit_test(test_text_refused),
-		cmocka_unit_test(test_many_rules), cmocka_unit_test(test_limits),
-		cmocka_unit_test(test_budget),	   cmocka_unit_test(test_bad_bytes),
-		cmocka_unit_test(test_sets),	   cmocka_unit_test(test_from_spec),
+		cmocka_unit_test(test_names),	       cmocka_unit_test(test_addresses),
+		cmocka_unit_test(test_stages),	       cmocka_unit_test(test_requests),
+		cmocka_unit_test(test_remedies),       cmocka_unit_test(test_text_refused),
+		cmocka_unit_test(test_many_rules),     cmocka_unit_test(test_limits),
+		cmocka_unit_test(test_budget),	       cmocka_unit_test(test_bad_bytes),
+		cmocka_unit_test(test_sets),	       cmocka_unit_test(test_from_spec),
+		cmocka_unit_test(test_loopback_bytes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
