@@ -33,65 +33,41 @@ int http_refuse(struct http_refusal *r, int status, const char *fmt, ...)
 
 /* ---- the host ---- */
 
-int http_authority(const char *text, size_t len, uint16_t *port, char ret_name[NET_NAME],
-		   struct network *ret_address, struct err *e)
+ssize_t http_authority(const char *text, size_t len, uint16_t *port)
 {
 	const char *close = len && *text == '[' ? memchr(text, ']', len) : NULL;
 	const char *colon = close ? close + 1 : memchr(text, ':', len);
 	size_t host = len;
 	unsigned n = 0;
 
-	if (colon && colon < text + len) {
-		host = (size_t)(colon - text);
-		if (*colon != ':' || len - host < 2 || len - host > 6)
-			return err_set(e, ERR_INVALID, "a malformed port");
-		for (const char *c = colon + 1; c < text + len; c++) {
-			if (!isdigit((unsigned char)*c))
-				return err_set(e, ERR_INVALID, "a malformed port");
-			n = n * 10 + (unsigned)(*c - '0');
-		}
-		if (n == 0 || n > 65535)
-			return err_set(e, ERR_INVALID, "a malformed port");
-		*port = (uint16_t)n;
+	if (!colon || colon == text + len)
+		return len ? (ssize_t)len : -1;
+	host = (size_t)(colon - text);
+	if (*colon != ':' || len - host < 2 || len - host > 6)
+		return -1;
+	for (const char *c = colon + 1; c < text + len; c++) {
+		if (!isdigit((unsigned char)*c))
+			return -1;
+		n = n * 10 + (unsigned)(*c - '0');
 	}
-	return net_host(text, host, ret_name, ret_address, e);
+	if (n == 0 || n > 65535)
+		return -1;
+	*port = (uint16_t)n;
+	return host ? (ssize_t)host : -1;
 }
 
-/* host is set if the address was asked for by a name, which the rules must allow as well. */
-static int check_authority(const struct http_place *p, const char *authority, char host[NET_NAME],
+static int check_authority(const struct http_place *p, const char *authority,
 			   struct http_refusal *ret)
 {
 	uint16_t port = p->is_tls ? 443 : 80;
-	struct network address = {0};
-	char shown[128], name[NET_NAME] = "";
-	struct err e = {0};
-	bool same = false;
-	int kind = http_authority(authority, strlen(authority), &port, name, &address, &e);
+	ssize_t len = http_authority(authority, strlen(authority), &port);
+	char shown[128];
 
-	host[0] = '\0';
-	str_sanitise(shown, sizeof(shown), authority, strlen(authority));
-	if (kind < 0)
-		return http_refuse(ret, 400, "host \"%s\": %.100s", shown, e.msg);
-	if (port == p->port && p->name)
-		same = kind == NET_IS_NAME && str_equal(name, p->name);
-	else if (port == p->port && kind == NET_IS_ADDRESS)
-		same = !memcmp(address.address, p->address, sizeof(p->address));
-	else if (port == p->port && kind == NET_IS_NAME) {
-		memcpy(host, name, NET_NAME);
-		same = true;
-	}
-	if (same)
+	if (len > 0 && port == p->port && p->may_call_it(p->context, authority, (size_t)len))
 		return 0;
+	str_sanitise(shown, sizeof(shown), authority, strlen(authority));
 	return http_refuse(ret, 403, "the request is for \"%s\", but its connection is to %s:%u",
-			   shown, p->name ? p->name : "another address", p->port);
-}
-
-int http_check_authority(const struct http_place *p, const char *authority,
-			 struct http_refusal *ret)
-{
-	char host[NET_NAME];
-
-	return check_authority(p, authority, host, ret);
+			   shown, p->name[0] ? p->name : "another address", p->port);
 }
 
 /* ---- the path ---- */
@@ -163,19 +139,23 @@ size_t http_path_forms(const char *target, char ret[HTTP_PATH_FORMS][HTTP_PATH_M
 
 /* ---- the decision ---- */
 
-static int decide(const struct http_place *p, const char *host, const char *method,
-		  const char *target, struct http_refusal *ret)
+static int decide(const struct http_place *p, const char *method, const char *target,
+		  struct http_refusal *ret)
 {
 	static char forms[HTTP_PATH_FORMS][HTTP_PATH_MAX]; /* one thread; too large for the stack */
 	size_t count = http_path_forms(target, forms);
 	struct net_answer a = {0};
+	const char *used_up;
 
 	if (str_equal(method, "CONNECT"))
 		return http_refuse(ret, 403, "CONNECT is served by the sandbox's proxy only");
 	if (!count)
 		return http_refuse(ret, 400, "a malformed request target");
+	used_up = p->count(p->context);
+	if (used_up)
+		return http_refuse(ret, 429, "%s", used_up);
 	for (size_t i = 0; i < count; i++) {
-		p->decide(p->context, *host ? host : NULL, http_method(method), forms[i], &a);
+		p->decide(p->context, http_method(method), forms[i], &a);
 		if (!a.allowed) {
 			http_refuse(ret, 403, "%s", a.why[0] ? a.why : "no rule allows it");
 			snprintf(ret->remedy, sizeof(ret->remedy), "%s", a.remedy);
@@ -188,12 +168,11 @@ static int decide(const struct http_place *p, const char *host, const char *meth
 int http_check(const struct http_place *p, const char *method, const char *authority,
 	       const char *target, struct http_refusal *ret)
 {
-	char host[NET_NAME], path[256];
-	int rc;
+	char path[256];
+	int rc = check_authority(p, authority, ret);
 
-	rc = check_authority(p, authority, host, ret);
 	if (rc == 0)
-		rc = decide(p, host, method, target, ret);
+		rc = decide(p, method, target, ret);
 	str_sanitise(path, sizeof(path), target, strcspn(target, "?"));
 	if (p->told)
 		p->told(p->context, method, path, rc < 0 ? ret : NULL);

@@ -16,23 +16,21 @@ struct secrets;
 struct http_refusal {
 	int status;
 	char why[256];
-	char remedy[320];
+	char remedy[384];
 };
 
 /* Where a connection leads to, and the functions that know the sandbox's rules. */
 struct http_place {
-	const char *name; /* canonical; NULL: an address was dialled */
-	unsigned char address[16];
+	const char *name; /* canonical; "": an address was dialled */
 	uint16_t port;
 	bool is_tls;  /* both sides speak TLS, and the server's certificate was verified */
 	bool is_once; /* a proxy's client: its next request may be for another host */
 	void *context;
-	/*
-	 * Decides on one request; also counts it against the budget of requests. host is NULL for the
-	 * connection's own, else another name that an address was asked for by.
-	 */
-	void (*decide)(void *context, const char *host, unsigned method, const char *path,
-		       struct net_answer *ret);
+	/* May a request on this connection be for this host? */
+	bool (*may_call_it)(void *context, const char *host, size_t len);
+	/* One more request: NULL, or the budget that is used up. */
+	const char *(*count)(void *context);
+	void (*decide)(void *context, unsigned method, const char *path, struct net_answer *ret);
 	/* A request was allowed (r is NULL), or refused. The path is without its query. */
 	void (*told)(void *context, const char *method, const char *path,
 		     const struct http_refusal *r);
@@ -57,13 +55,8 @@ unsigned http_method(const char *text);
  */
 int http_check(const struct http_place *p, const char *method, const char *authority,
 	       const char *target, struct http_refusal *ret);
-/* 0, or -1: the authority is not that of the connection. */
-int http_check_authority(const struct http_place *p, const char *authority,
-			 struct http_refusal *ret);
-
-/* "host", "host:80", "[::1]:80"; port is what it is if the text has none. */
-int http_authority(const char *text, size_t len, uint16_t *port, char ret_name[NET_NAME],
-		   struct network *ret_address, struct err *e);
+/* "host", "host:80", "[::1]:80": how long the host is; -1: malformed. The port stays if the text has none. */
+ssize_t http_authority(const char *text, size_t len, uint16_t *port);
 
 /*
  * The ways in which a server may read a path: as it is, decoded once, and decoded twice, each without dot

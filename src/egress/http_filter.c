@@ -33,6 +33,8 @@ struct http_filter {
 	size_t first, count;
 	struct http_refusal refusal;
 	bool is_refused, answer_begun, refused_head;
+	struct http_refusal
+		fault; /* of the server, if status is set: the answer to the next request */
 	bool is_early; /* the oldest exchange is answered, but its request is not complete */
 	/* of the answer that is being passed on */
 	struct redact redact;
@@ -630,7 +632,9 @@ static void filter_fail(struct stage *s, int status, const char *why)
 {
 	struct http_filter *f = (struct http_filter *)s;
 
-	fail(f, status, why);
+	if (!f->fault.status)
+		http_refuse(&f->fault, status, "%s", why);
+	read_both(f);
 }
 
 static void filter_free(struct stage *s)

@@ -104,7 +104,7 @@ static bool row_has_host(const struct egress_secret *r, const char *name, uint16
 
 bool secrets_has_host(const struct secrets *s, const char *name, uint16_t port)
 {
-	for (size_t i = 0; s && name && i < s->count; i++)
+	for (size_t i = 0; s && name[0] && i < s->count; i++)
 		if (row_has_host(&s->rows[i], name, port))
 			return true;
 	return false;

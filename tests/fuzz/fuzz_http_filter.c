@@ -8,11 +8,21 @@
 #include "egress/secrets.h"
 
 #include <string.h>
+#include <strings.h>
 
 static struct secrets *set;
 
-static void decide(void *context, const char *host, unsigned method, const char *path,
-		   struct net_answer *ret)
+static bool may_call_it(void *context, const char *host, size_t len)
+{
+	return len == 6 && !strncasecmp(host, "a.test", 6);
+}
+
+static const char *count(void *context)
+{
+	return NULL;
+}
+
+static void decide(void *context, unsigned method, const char *path, struct net_answer *ret)
 {
 	*ret = (struct net_answer){.allowed = !str_starts(path, "/no")};
 }
@@ -64,8 +74,12 @@ static void make_set(void)
 /* The first byte chooses; then pieces: a byte with a side and a length, and so many bytes. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-	struct http_place p = {
-		.name = "a.test", .port = 80, .decide = decide, .secrets = secrets_of};
+	struct http_place p = {.name = "a.test",
+			       .port = 80,
+			       .may_call_it = may_call_it,
+			       .count = count,
+			       .decide = decide,
+			       .secrets = secrets_of};
 	bool is_first = true, is_tls = size && data[0] & 1, searches = is_tls;
 	struct stage *s;
 	size_t at = 1;
