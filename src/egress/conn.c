@@ -551,7 +551,7 @@ void conn_close_server(struct conn *c)
 		.watch = {.fd = -1, .call = on_stream, .arg = &c->server, .user = &c->uplink->user},
 		.at_once = READ_LEAST};
 	c->upstream = UPSTREAM_NONE;
-	c->tunnelled = false;
+	c->tunnelled = c->tunnel_asked = false;
 }
 
 void conn_dialled(struct conn *c, int fd)

@@ -30,6 +30,7 @@ struct names;
 struct records;
 struct flows;
 struct pending;
+struct secrets;
 
 struct role {
 	struct loop *loop;
@@ -88,14 +89,14 @@ struct uplink {
 	size_t buffered; /* bytes that wait in its connections */
 	struct loop_timer refill;
 	uint32_t requests, requests_minute; /* in this minute of the clock */
-	struct egress_secret *secrets;
-	size_t secret_count;
+	struct secrets *secrets;	    /* or NULL */
 	void *inspection; /* CA and certificates of this sandbox; owner: inspect.c */
 };
 
 /* Without rules everything is refused. */
 void uplink_decide(const struct uplink *s, const struct net_question *q, struct net_answer *ret);
 /* NULL: it has no rules. */
+const struct net_policy *uplink_policy(const struct uplink *s);
 const struct net_budget *uplink_budget(const struct uplink *s);
 /* Accepts nothing until the next tick. */
 void uplink_pause(struct uplink *s);
@@ -171,6 +172,7 @@ struct conn {
 	bool dead;		     /* ended; freed at the end of the round */
 	bool is_own;		     /* address is one of this host's own */
 	bool tunnelled;		     /* through the operator's proxy, which is being asked */
+	bool tunnel_asked;	     /* the question was written */
 	bool is_asked;		     /* --net ask: a person is being asked, or has allowed it */
 	uint64_t tx_bytes, rx_bytes; /* from the sandbox, to it */
 	size_t counted;		     /* its part of uplink.buffered */
@@ -246,6 +248,8 @@ extern const struct handler conn_relay;	      /* conn.c: nothing is judged */
 extern const struct handler conn_tls;	      /* first_bytes.c: TLS that is not opened */
 extern const struct handler
 	conn_http; /* http.c: plain HTTP; Host, methods and paths of every request */
+extern const struct handler
+	conn_http_once; /* http.c: the same for one request, of a proxy's client */
 extern const struct handler conn_inspect; /* inspect.c: TLS that is opened */
 extern const struct handler conn_proxy;	  /* proxy.c: explicit proxy, HTTP and SOCKS5 */
 extern const struct handler conn_dns;	  /* dns.c: DNS over TCP */
@@ -258,8 +262,8 @@ int upstream_step(struct conn *c, struct err *e);
 
 /* inspect.c: what belongs to the role and to a sandbox. Called once, before the confinement. */
 int inspect_start(struct role *r, struct err *e);
-/* After EGRESS_SETTINGS: settings.ca_file. */
-int inspect_settings(struct role *r, struct err *e);
+/* After EGRESS_SETTINGS: certificates that are believed besides the system's. */
+int inspect_settings(struct role *r, const char *pem, struct err *e);
 /* After EGRESS_RULES and EGRESS_SECRETS; makes the CA and sends EGRESS_CA if rules or secrets need one. */
 int inspect_uplink(struct uplink *s, struct err *e);
 void inspect_uplink_done(struct uplink *s);

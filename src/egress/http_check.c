@@ -3,22 +3,6 @@
 
 #include <ctype.h>
 #include <stdarg.h>
-#include <strings.h>
-
-unsigned http_method(const char *text)
-{
-	static const struct {
-		const char *name;
-		unsigned bit;
-	} rows[] = {{"GET", NET_GET},	      {"HEAD", NET_HEAD},   {"POST", NET_POST},
-		    {"PUT", NET_PUT},	      {"PATCH", NET_PATCH}, {"DELETE", NET_DELETE},
-		    {"OPTIONS", NET_OPTIONS}, {"TRACE", NET_TRACE}, {"CONNECT", NET_CONNECT}};
-
-	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
-		if (str_equal(text, rows[i].name))
-			return rows[i].bit;
-	return NET_OTHER_METHOD;
-}
 
 int http_refuse(struct http_refusal *r, int status, const char *fmt, ...)
 {
@@ -155,7 +139,7 @@ static int decide(const struct http_place *p, const char *method, const char *ta
 	if (used_up)
 		return http_refuse(ret, 429, "%s", used_up);
 	for (size_t i = 0; i < count; i++) {
-		p->decide(p->context, http_method(method), forms[i], &a);
+		p->decide(p->context, net_method_find(method, strlen(method)), forms[i], &a);
 		if (!a.allowed) {
 			http_refuse(ret, 403, "%s", a.why[0] ? a.why : "no rule allows it");
 			snprintf(ret->remedy, sizeof(ret->remedy), "%s", a.remedy);

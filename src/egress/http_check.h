@@ -47,8 +47,6 @@ struct http_request {
 	size_t count;
 };
 
-unsigned http_method(const char *text);
-
 /*
  * authority is that of Host, or :authority. target is in origin-form, or "*". 0, or -1 with the refusal, which
  * was told.

@@ -133,7 +133,8 @@ static void fail(struct http_filter *f, int status, const char *why)
 	if (f->place.told)
 		f->place.told(f->place.context, "", "", &r);
 	if (!f->answer_begun && !f->is_early)
-		http_refusal_write(&f->stage.out[STAGE_CLIENT], &r, false);
+		http_refusal_write(&f->stage.out[STAGE_CLIENT], &r,
+				   f->count && f->exchanges[f->first].is_head);
 	stop(f);
 }
 
@@ -344,6 +345,8 @@ static void read_client(struct http_filter *f)
 			more = false;
 		}
 	}
+	if (f->fault.status && f->count)
+		fail(f, f->fault.status, f->fault.why);
 	if (f->ended[STAGE_CLIENT] &&
 	    (f->state[STAGE_CLIENT] == TUNNEL || !f->in[STAGE_CLIENT].len))
 		f->stage.closing[STAGE_SERVER] = true;

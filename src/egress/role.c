@@ -13,11 +13,17 @@
 static void read_settings(struct role *r, int fd, struct err *e)
 {
 	auto_close int mine = fd;
+	auto_free char *bytes = NULL;
 	struct egress_settings s;
 	struct resolver *x;
+	size_t len = 0;
 
-	memset(&s, 0, sizeof(s));
-	if (pread(mine, &s, sizeof(s), 0) != sizeof(s) || !egress_settings_are_well_formed(&s)) {
+	if (io_read_whole(mine, sizeof(s) + EGRESS_PEM_MAX, &bytes, &len) < 0 || len < sizeof(s)) {
+		err_set(e, ERR_INVALID, "the settings are too short or too long");
+		return;
+	}
+	memcpy(&s, bytes, sizeof(s));
+	if (!egress_settings_are_well_formed(&s)) {
 		err_set(e, ERR_INVALID, "the settings are malformed");
 		return;
 	}
@@ -27,7 +33,7 @@ static void read_settings(struct role *r, int fd, struct err *e)
 	resolver_free(r->resolver);
 	r->resolver = x;
 	r->settings = s;
-	inspect_settings(r, e);
+	inspect_settings(r, bytes + sizeof(s), e);
 }
 
 /* Messages about one sandbox. */

@@ -165,6 +165,7 @@ static int on_hello(SSL *s, int *alert, void *arg)
 		}
 		read_offers(t, s);
 		t->hello = HELLO_SEEN;
+		return SSL_CLIENT_HELLO_RETRY; /* the certificate depends on it */
 	}
 	return t->is_ready[STAGE_SERVER] || t->has_failed ? SSL_CLIENT_HELLO_SUCCESS
 							  : SSL_CLIENT_HELLO_RETRY;
@@ -191,7 +192,6 @@ static void server_failed(struct tls_stage *t, int status, const char *why)
 	t->has_failed = true;
 	t->status = status;
 	snprintf(t->why, sizeof(t->why), "%s", why);
-	t->is_h2 = t->offers_h2 && !t->offers_h1;
 	t->stage.closing[STAGE_SERVER] = true;
 }
 
@@ -291,6 +291,8 @@ static int use_leaf(struct tls_stage *t)
 	SSL *s = t->ssl[STAGE_CLIENT];
 
 	t->hello = HELLO_ANSWERED;
+	if (t->has_failed)
+		t->is_h2 = t->offers_h2 && !t->offers_h1;
 	if (leaf && SSL_use_certificate(s, leaf) && SSL_use_PrivateKey(s, t->settings.leaf_key))
 		return 0;
 	t->client_why = "no certificate could be made for the host";
@@ -336,8 +338,8 @@ static bool pass_in(struct tls_stage *t, enum stage_side side)
 	char bytes[PIECE];
 	int n, error;
 
-	if (t->shut[side] || !t->ssl[side] || !stage_wants(t->inner, side) ||
-	    t->stage.out[stage_other(side)].len >= STAGE_FULL)
+	if (t->shut[side] || (side == STAGE_SERVER && t->has_failed) ||
+	    !stage_wants(t->inner, side) || t->stage.out[stage_other(side)].len >= STAGE_FULL)
 		return false;
 	ERR_clear_error();
 	n = SSL_read(t->ssl[side], bytes, sizeof(bytes));
@@ -393,9 +395,12 @@ static void drive(struct tls_stage *t)
 
 	if (!t->inner && !get_ready(t))
 		return;
-	if (!t->inner)
+	if (!t->inner) {
 		t->inner =
 			t->is_h2 ? h2_new(&t->settings.place) : http_filter_new(&t->settings.place);
+		if (t->has_failed)
+			stage_fail(t->inner, t->status, t->why);
+	}
 	while (more) {
 		more = pass_in(t, STAGE_SERVER);
 		more |= pass_in(t, STAGE_CLIENT);

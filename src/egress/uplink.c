@@ -1,5 +1,6 @@
 /* The uplink of a sandbox: listeners, rules, budgets, rates, and the end of it. */
 #include "egress/egress_internal.h"
+#include "egress/secrets.h"
 
 #include "base/log.h"
 
@@ -64,9 +65,14 @@ void uplink_decide(const struct uplink *s, const struct net_question *q, struct 
 		snprintf(ret->why, sizeof(ret->why), "the sandbox has no rules");
 }
 
+const struct net_policy *uplink_policy(const struct uplink *s)
+{
+	return s->rules ? net_index_policy(s->rules->index) : NULL;
+}
+
 const struct net_budget *uplink_budget(const struct uplink *s)
 {
-	return s->rules ? &net_index_policy(s->rules->index)->budget : NULL;
+	return s->rules ? &uplink_policy(s)->budget : NULL;
 }
 
 /* ---- budgets and rates ---- */
@@ -168,32 +174,23 @@ int uplink_set_rules(struct uplink *s, int fd, struct err *e)
 	return s->rules ? inspect_uplink(s, e) : -1;
 }
 
-static void forget_secrets(struct uplink *s)
-{
-	if (s->secrets)
-		explicit_bzero(s->secrets, s->secret_count * sizeof(*s->secrets));
-	free(s->secrets);
-	s->secrets = NULL;
-	s->secret_count = 0;
-}
-
 int uplink_set_secrets(struct uplink *s, int fd, struct err *e)
 {
 	auto_close int mine = fd;
+	struct secrets *old = s->secrets;
 	char *bytes = NULL;
 	size_t len = 0;
 
-	forget_secrets(s);
-	if (io_read_whole(mine, 256 * sizeof(*s->secrets), &bytes, &len) < 0)
-		return err_sys(e, "cannot read the secrets");
-	s->secrets = (struct egress_secret *)bytes;
-	s->secret_count = len / sizeof(*s->secrets);
-	for (size_t i = 0; i < s->secret_count; i++)
-		if (!egress_secret_is_well_formed(&s->secrets[i]) || len % sizeof(*s->secrets)) {
-			forget_secrets(s);
-			return err_set(e, ERR_INVALID, "the secrets are malformed");
-		}
-	return inspect_uplink(s, e);
+	s->secrets = NULL;
+	if (io_read_whole(mine, SECRETS_MAX * sizeof(struct egress_secret), &bytes, &len) < 0)
+		err_sys(e, "cannot read the secrets");
+	else if (len)
+		s->secrets = secrets_new(bytes, len, old, e);
+	if (bytes)
+		explicit_bzero(bytes, len);
+	free(bytes);
+	secrets_unref(old);
+	return e->kind ? -1 : inspect_uplink(s, e);
 }
 
 struct uplink *uplink_find(struct role *r, const char *id)
@@ -336,7 +333,7 @@ void uplink_remove(struct uplink *s)
 	record_meter(s, EGRESS_GONE);
 	record_done(s);
 	inspect_uplink_done(s);
-	forget_secrets(s);
+	secrets_unref(s->secrets);
 	names_free(s->names);
 	index_put(r, s->rules);
 	*s->back = s->next;

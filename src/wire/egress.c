@@ -3,6 +3,8 @@
 
 #include "base/fd_message.h"
 
+#include <sys/mman.h>
+
 #define HEAD offsetof(struct egress, id)
 
 /* A string that must have an end: its offset in struct egress and its size. */
@@ -134,6 +136,23 @@ bool egress_settings_are_well_formed(const struct egress_settings *s)
 	return str_has_end(s->proxy, sizeof(s->proxy)) &&
 	       str_has_end(s->proxy_auth, sizeof(s->proxy_auth)) &&
 	       str_has_end(s->ca_file, sizeof(s->ca_file));
+}
+
+int egress_settings_fd(const struct egress_settings *s, struct err *e)
+{
+	auto_close int fd = memfd_create("settings", MFD_CLOEXEC | MFD_ALLOW_SEALING), file = -1;
+	auto_free char *pem = NULL;
+	size_t len = 0;
+
+	if (s->ca_file[0]) {
+		file = open(s->ca_file, O_RDONLY | O_CLOEXEC);
+		if (file < 0 || io_read_whole(file, EGRESS_PEM_MAX, &pem, &len) < 0)
+			return err_sys(e, "cannot read the certificates in %s", s->ca_file);
+	}
+	if (fd < 0 || io_write_all(fd, s, sizeof(*s)) < 0 || io_write_all(fd, pem, len) < 0 ||
+	    io_seal(fd) < 0)
+		return err_sys(e, "cannot pass the settings of the network on");
+	return take_fd(&fd);
 }
 
 bool egress_secret_is_well_formed(const struct egress_secret *s)

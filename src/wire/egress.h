@@ -9,12 +9,12 @@
 #include "wire/ids.h"
 
 #define EGRESS_TEXT 256
+#define EGRESS_PEM_MAX (1u << 20)
 #define EGRESS_FDS 64 /* of one message */
 
 enum egress_type {
 	/* to egress */
-	EGRESS_SETTINGS =
-		1,  /* fd: memfd of struct egress_settings; first of all, and after a reload */
+	EGRESS_SETTINGS = 1, /* fd: memfd by egress_settings_fd; first of all, and after a reload */
 	EGRESS_ADD, /* egress_add; fds: the listeners, in any order: type and port say which is which. Refuses everything until EGRESS_RULES */
 	EGRESS_RULES, /* id; fd: sealed memfd, a struct net_policy. Closes connections that it forbids */
 	EGRESS_NAMES, /* id; fd: the name file, O_APPEND: names of earlier instances first, new ones are appended */
@@ -121,6 +121,11 @@ size_t egress_size(uint32_t type);
 /* Length, count of fds, ends of strings, the id. */
 bool egress_is_well_formed(const struct egress *m, size_t len, size_t fd_count);
 bool egress_settings_are_well_formed(const struct egress_settings *s);
+/*
+ * A memfd with the settings and behind them the text of ca_file, since the egress program may not open files of the
+ * operator. -1: e says why.
+ */
+int egress_settings_fd(const struct egress_settings *s, struct err *e);
 bool egress_secret_is_well_formed(const struct egress_secret *s);
 /* -1 with errno. */
 int egress_send(int sock, const struct egress *m, const int *fds, size_t count);

@@ -1,6 +1,7 @@
 /* egress: requests that are read in one way only, and refused otherwise; secrets and their way back. */
 #include "egress/http_filter.h"
 #include "egress/secrets.h"
+#include "egress/socks.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -20,11 +21,9 @@ struct world {
 	unsigned asked;
 };
 
-/* POST is refused; of the paths only those below /ok, and /. */
+/* DELETE is refused; of the paths only those below /ok, and /, are allowed. */
 static void decide(void *context, unsigned method, const char *path, struct net_answer *ret)
 {
-	struct world *w = context;
-
 	*ret = (struct net_answer){.allowed = method != NET_DELETE &&
 					      (str_equal(path, "/") || str_starts(path, "/ok"))};
 	if (!ret->allowed) {
@@ -163,7 +162,7 @@ static const struct {
 	{400, "GET http://evil.test/ HTTP/1.1\r\n" HOST "\r\n"},
 	{400, "GET https://allowed.test/ HTTP/1.1\r\n" HOST "\r\n"},
 	{400, "GET http://allowed.test@evil.test/ HTTP/1.1\r\n" HOST "\r\n"},
-	{400, "GET //evil.test HTTP/1.1\r\nHost: \r\n\r\n"},
+	{403, "GET //evil.test HTTP/1.1\r\nHost: \r\n\r\n"},
 	{400, "CONNECT evil.test:443 HTTP/1.1\r\n" HOST "\r\n"},
 	{403, "CONNECT / HTTP/1.1\r\n" HOST "\r\n"},
 	/* bytes that two parties read differently */
@@ -663,6 +662,45 @@ static void test_bad_secrets(void **state)
 	assert_null(secrets_new(&row, sizeof(row), NULL, &e));
 }
 
+/* ---- SOCKS5 ---- */
+
+static void test_socks(void **state)
+{
+	static const struct {
+		const char *bytes;
+		size_t size;
+		ssize_t len;
+		enum socks_reply reply;
+	} rows[] = {
+		{"\5\1\0\3\6a.test\1\273", 13, 13, SOCKS_DONE},
+		{"\5\1\0\3\6a.test\1\273rest", 17, 13, SOCKS_DONE},
+		{"\5\1\0\1\12\0\0\1\0\120", 10, 10, SOCKS_DONE},
+		{"\5\1\0\4\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\1\0\120", 22, 22, SOCKS_DONE},
+		{"\5\1\0\3\6a.tes", 10, 0, SOCKS_DONE},
+		{"\5\2\0\3\6a.test\1\273", 13, -1, SOCKS_NO_COMMAND}, /* BIND */
+		{"\5\3\0\3\6a.test\1\273", 13, -1, SOCKS_NO_COMMAND}, /* UDP ASSOCIATE */
+		{"\5\1\0\2\6a.test\1\273", 13, -1, SOCKS_NO_ADDRESS_TYPE},
+		{"\5\1\1\3\6a.test\1\273", 13, -1, SOCKS_FAILURE},
+		{"\4\1\0\3\6a.test\1\273", 13, -1, SOCKS_FAILURE},
+		{"\5\1\0\3\6a\0test\1\273", 13, -1, SOCKS_FAILURE},
+		{"\5\1\0\3\0\1\273", 7, -1, SOCKS_FAILURE},
+		{"\5\1\0\3\6a.test\0\0", 13, -1, SOCKS_FAILURE},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		enum socks_reply reply = SOCKS_DONE;
+		struct socks_request q;
+
+		assert_int_equal(socks_request((const unsigned char *)rows[i].bytes, rows[i].size,
+					       &q, &reply),
+				 rows[i].len);
+		assert_int_equal(reply, rows[i].reply);
+	}
+	assert_int_equal(socks_greeting((const unsigned char *)"\5\2\2\0", 4), 4);
+	assert_int_equal(socks_greeting((const unsigned char *)"\5\1\2", 3), -1);
+	assert_int_equal(socks_greeting((const unsigned char *)"\5\0", 2), -1);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -686,6 +724,7 @@ int main(void)
 		cmocka_unit_test(test_compressed_answer_is_refused),
 		cmocka_unit_test(test_tunnel_is_redacted),
 		cmocka_unit_test(test_bad_secrets),
+		cmocka_unit_test(test_socks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
