@@ -380,13 +380,13 @@ static int use_rule(const struct secret_rule *own, const struct ipc_secret_use *
 				 u->items[i].host);
 	ret->host_count = 1;
 	snprintf(ret->hosts[0], SECRET_HOST, "%s", u->items[i].host);
-	snprintf(ret->header, SECRET_HEADER, "%s", u->items[i].header);
+	snprintf(ret->header, sizeof(ret->header), "%s", u->items[i].header);
 	return secret_rule_finish(ret, e);
 }
 
-/* ret: locked memory. */
+/* Everything but the place. ret: locked memory; header: SECRET_PLACES bytes. */
 static int fill_row(struct signer *s, const struct ipc_secret_use *u, size_t i,
-		    struct egress_secret *ret, struct err *e)
+		    struct egress_secret *ret, char *ret_header, struct err *e)
 {
 	const char *name = u->items[i].name;
 	const struct configured *c = find_configured(s, u->owner, u->owner_name, name);
@@ -410,8 +410,19 @@ static int fill_row(struct signer *s, const struct ipc_secret_use *u, size_t i,
 	snprintf(ret->name, sizeof(ret->name), "%s", name);
 	snprintf(ret->placeholder, sizeof(ret->placeholder), "%s", u->items[i].placeholder);
 	memcpy(ret->hosts, rule.hosts, sizeof(ret->hosts));
-	snprintf(ret->header, sizeof(ret->header), "%s", rule.header);
+	snprintf(ret_header, SECRET_PLACES, "%s", rule.header);
 	ret->uses_max = rule.uses_max;
+	return 0;
+}
+
+/* A row for each place of the header. */
+static int write_places(int fd, struct egress_secret *row, const char *header, struct err *e)
+{
+	const char *at = NULL;
+
+	while ((at = secret_next_place(header, at, row->header)))
+		if (io_write_all(fd, row, sizeof(*row)) < 0)
+			return err_sys(e, "cannot hand over secrets");
 	return 0;
 }
 
@@ -420,12 +431,13 @@ static int write_rows(struct signer *s, const struct ipc_secret_use *u, struct e
 	auto_close int fd = memfd_create("secrets", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	struct egress_secret *row = must_alloc(sodium_malloc(sizeof(*row)));
 	int rc = fd < 0 ? err_sys(e, "cannot create memory") : 0;
+	char header[SECRET_PLACES];
 
 	for (uint32_t i = 0; rc == 0 && i < u->count; i++) {
 		memset(row, 0, sizeof(*row));
-		rc = fill_row(s, u, i, row, e);
-		if (rc == 0 && io_write_all(fd, row, sizeof(*row)) < 0)
-			rc = err_sys(e, "cannot hand over secrets");
+		rc = fill_row(s, u, i, row, header, e);
+		if (rc == 0)
+			rc = write_places(fd, row, header, e);
 	}
 	sodium_free(row);
 	if (rc == 0 && io_seal(fd) < 0)

@@ -4,15 +4,18 @@
 #include <ctype.h>
 #include <sys/random.h>
 
+#define GITHUB_HEADERS "Authorization: Bearer {} | Authorization: token {} | basic"
+
 /* Names whose hosts and header everybody knows, so that `--secret OPENAI_API_KEY` is enough. */
 static const struct known {
 	const char *name, *hosts, *header, *prefix;
 } known[] = {
-	{"ANTHROPIC_API_KEY", "api.anthropic.com", "x-api-key: {}", "sk-ant-"},
+	{"ANTHROPIC_API_KEY", "api.anthropic.com", "x-api-key: {}", "sk-ant-api03-"},
 	{"ANTHROPIC_AUTH_TOKEN", "api.anthropic.com", "Authorization: Bearer {}", ""},
-	{"GEMINI_API_KEY", "generativelanguage.googleapis.com", "x-goog-api-key: {}", "AIza"},
-	{"GH_TOKEN", "api.github.com", "Authorization: {}", "ghp_"},
-	{"GITHUB_TOKEN", "api.github.com", "Authorization: {}", "ghp_"},
+	{"GEMINI_API_KEY", "generativelanguage.googleapis.com", "x-goog-api-key: {} | query:key",
+	 "AIza"},
+	{"GH_TOKEN", "api.github.com github.com", GITHUB_HEADERS, "ghp_"},
+	{"GITHUB_TOKEN", "api.github.com github.com", GITHUB_HEADERS, "ghp_"},
 	{"HF_TOKEN", "huggingface.co", "Authorization: Bearer {}", "hf_"},
 	{"NPM_TOKEN", "registry.npmjs.org", "Authorization: Bearer {}", "npm_"},
 	{"OPENAI_API_KEY", "api.openai.com", "Authorization: Bearer {}", "sk-"},
@@ -114,7 +117,7 @@ int secret_set(struct secret_def *d, const char *key, const char *value, struct 
 /* ---- the whole ---- */
 
 /* "Name: text {}", "basic" or "query:NAME". */
-static bool is_header(const char *h)
+static bool is_place(const char *h)
 {
 	size_t name = strspn(h, STR_ALNUM "-_");
 
@@ -126,13 +129,50 @@ static bool is_header(const char *h)
 	       !strstr(strstr(h + name, "{}") + 2, "{}");
 }
 
+const char *secret_next_place(const char *header, const char *before, char ret[SECRET_HEADER])
+{
+	const char *at = before ? before : header, *bar;
+	size_t len;
+
+	if (!*at)
+		return NULL;
+	bar = strstr(at, " | ");
+	len = bar ? (size_t)(bar - at) : strlen(at);
+	snprintf(ret, SECRET_HEADER, "%.*s", (int)(len < SECRET_HEADER ? len : 0), at);
+	return bar ? bar + 3 : at + len;
+}
+
+static bool is_header(const char *h)
+{
+	char place[SECRET_HEADER];
+	const char *at = NULL;
+	bool any = false;
+
+	while ((at = secret_next_place(h, at, place))) {
+		if (!is_place(place))
+			return false;
+		any = true;
+	}
+	return any;
+}
+
+static void add_known_hosts(struct secret_rule *r, const char *hosts)
+{
+	while (*hosts) {
+		size_t len = strcspn(hosts, " ");
+
+		snprintf(r->hosts[r->host_count++], SECRET_HOST, "%.*s", (int)len, hosts);
+		hosts += len + strspn(hosts + len, " ");
+	}
+}
+
 static void fill_in_known(struct secret_rule *r)
 {
 	for (size_t i = 0; i < ARRAY_LEN(known); i++) {
 		if (!str_equal(r->name, known[i].name))
 			continue;
 		if (!r->host_count)
-			snprintf(r->hosts[r->host_count++], SECRET_HOST, "%s", known[i].hosts);
+			add_known_hosts(r, known[i].hosts);
 		if (!r->header[0])
 			snprintf(r->header, sizeof(r->header), "%s", known[i].header);
 		if (!r->prefix[0])
@@ -267,6 +307,47 @@ char *secret_format(const struct secret_def *d)
 	text = str_format("%.*s", (int)b.len, (const char *)buf_head(&b));
 	buf_done(&b);
 	return text;
+}
+
+/* ---- lists ---- */
+
+bool secret_is_reference(const struct list *texts, size_t i)
+{
+	size_t len = strlen(texts->items[i]);
+
+	if (strchr(texts->items[i], ','))
+		return false;
+	for (size_t k = 0; k < texts->count; k++)
+		if (k != i && str_starts(texts->items[k], texts->items[i]) &&
+		    (texts->items[k][len] == ',' || (!texts->items[k][len] && k < i)))
+			return true;
+	return false;
+}
+
+int secret_check_list(const struct list *texts, struct list *allow, struct err *e)
+{
+	size_t count = 0;
+
+	for (size_t i = 0; i < texts->count; i++) {
+		size_t len = strcspn(texts->items[i], ",");
+		struct secret_def d;
+
+		if (secret_is_reference(texts, i))
+			continue;
+		if (secret_parse(texts->items[i], &d, e) < 0)
+			return -1;
+		for (size_t k = 0; k < i; k++)
+			if (strncmp(texts->items[i], texts->items[k], len + 1) == 0)
+				return err_field(e, ERR_INVALID, "secret",
+						 "secret: %s is given twice", d.rule.name);
+		if (++count > SECRETS_PER_SANDBOX)
+			return err_field(e, ERR_LIMIT, "secret", "secret: more than %d",
+					 SECRETS_PER_SANDBOX);
+		for (uint32_t h = 0; h < d.rule.host_count; h++)
+			list_take(allow, str_format("%s%s", d.rule.hosts[h],
+						    strchr(d.rule.hosts[h], ':') ? "" : ":443"));
+	}
+	return 0;
 }
 
 /* ---- placeholders ---- */

@@ -13,19 +13,21 @@
 #define SECRET_NAME 64 /* as IPC_NAME */
 #define SECRET_HOSTS 16
 #define SECRET_HOST 128
-#define SECRET_HEADER 128
+#define SECRET_HEADER 128 /* one place */
+#define SECRET_PLACES 256 /* all of them, with " | " between */
 #define SECRET_PREFIX 24
 #define SECRET_PLACEHOLDER 80
-#define SECRET_VALUE 16384
+#define SECRET_VALUE 16383
 #define SECRET_ARGS 8
-#define SECRETS_MAX 16 /* of one sandbox */
+#define SECRETS_PER_SANDBOX 16
 
 /* Where a secret's value may go. Plain data, part of messages and files. */
 struct secret_rule {
 	char name[SECRET_NAME]; /* and of the variable that holds the placeholder */
 	uint32_t host_count;
 	char hosts[SECRET_HOSTS][SECRET_HOST]; /* a name, or name:port; 443 otherwise */
-	char header[SECRET_HEADER]; /* "Authorization: Bearer {}"; "basic"; "query:NAME" */
+	char header
+		[SECRET_PLACES]; /* "Authorization: Bearer {}"; "basic"; "query:NAME"; or several: "A | B" */
 	char prefix[SECRET_PREFIX]; /* of the placeholder, for clients that look at it */
 	uint64_t uses_max;	    /* 0: no bound */
 };
@@ -53,6 +55,12 @@ int secret_set(struct secret_def *d, const char *key, const char *value, struct 
 int secret_finish(struct secret_def *d, struct err *e);
 /* The same for the part that clients give, who have no source. */
 int secret_rule_finish(struct secret_rule *r, struct err *e);
+/* The place after this one in a header's text (NULL: the first); NULL: there is no more. */
+const char *secret_next_place(const char *header, const char *before, char ret[SECRET_HEADER]);
+/* Is the text i only the name of a secret that another of them defines? */
+bool secret_is_reference(const struct list *texts, size_t i);
+/* Checks all texts; adds a rule for each host, "api.example.com:443", to allow. */
+int secret_check_list(const struct list *texts, struct list *allow, struct err *e);
 /* May this be the name of a variable? */
 bool secret_name_is_variable(const char *name);
 /* A random one for this secret. -1 with errno: no random bytes. */

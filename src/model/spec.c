@@ -63,6 +63,8 @@ const struct field spec_fields[] = {
 	 NULL, "N", "requests and connections in a minute (no bound)"},
 	{"net_log", 0, FIELD_BOOL, AT(net_log), FIELD_CLI_ONLY, 0, 0, NULL, NULL,
 	 "print every connection to standard error"},
+	{"secret", 0, FIELD_LIST, AT(secrets), FIELD_WIDENS, 0, 0, NULL, "NAME[,KEY=VALUE]...",
+	 "a value that it uses and never sees: env=VAR, file=PATH, host=HOST, header=TEXT"},
 	{"mount", 'v', FIELD_LIST, AT(mounts), FIELD_WIDENS, 0, 0, NULL, "SRC:DST[:ro|rw]",
 	 "show a host directory or file at DST, read-only unless rw"},
 	{"tmpfs", 0, FIELD_LIST, AT(tmpfs), FIELD_WIDENS, 0, 0, NULL, "PATH[:size=SIZE]",
@@ -534,10 +536,18 @@ static int finish_net(struct sandbox_spec *s, struct err *e)
 	return 0;
 }
 
+/* The hosts of a secret are allowed: without that it would be of no use. */
+static int finish_secrets(struct sandbox_spec *s, struct err *e)
+{
+	if (s->secrets.count && spec_is_set(s, "net") && s->net == NET_NONE)
+		return err_field(e, ERR_INVALID, "secret", "secret: net is none; needs a network");
+	return secret_check_list(&s->secrets, &s->allow, e);
+}
+
 int spec_finish(struct sandbox_spec *s, struct err *e)
 {
-	if (finish_net(s, e) < 0 || refuse_unbuilt(s, e) < 0 || check_values(s, e) < 0 ||
-	    check_combinations(s, e) < 0 || check_guard(s, e) < 0)
+	if (finish_secrets(s, e) < 0 || finish_net(s, e) < 0 || refuse_unbuilt(s, e) < 0 ||
+	    check_values(s, e) < 0 || check_combinations(s, e) < 0 || check_guard(s, e) < 0)
 		return -1;
 	if (collect_layers(&s->require, "require", &s->required_layers, e) < 0 ||
 	    collect_layers(&s->optional, "optional", &s->optional_layers, e) < 0)

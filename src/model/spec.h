@@ -13,6 +13,7 @@
 
 #include "base/base.h"
 #include "model/layer.h"
+#include "model/secret.h"
 #include "model/tmpfs.h"
 
 enum level { LEVEL_CONTAINER, LEVEL_PROCESS, LEVEL_VM };
@@ -60,6 +61,7 @@ struct sandbox_spec {
 	bool keep_control, diff, empty, no_git, tools, tty, json, net_log;
 	struct net_limits net_limits;
 	struct list allow, deny;	  /* rules of the network: net/rules.h */
+	struct list secrets;		  /* model/secret.h */
 	struct list mounts;		  /* SRC:DST[:ro|rw] */
 	struct list tmpfs;		  /* PATH[:size=SIZE] */
 	struct tmpfs_mounts tmpfs_mounts; /* the same, filled in by spec_finish */

@@ -15,6 +15,7 @@
 
 #include "policy/events.h"
 #include "policy/paths/source.h"
+#include "policy/secret_yaml.h"
 
 struct policy_reader {
 	struct events ev;
@@ -188,6 +189,23 @@ static int put_pair(void *arg)
 	return put_text(r, r->field, pair);
 }
 
+/* One NAME: {from, hosts, header ...} of secrets, as the text that the option takes. */
+static int put_secret(void *arg)
+{
+	struct policy_reader *r = arg;
+	const struct secret_yaml_in in = {.dir = r->policy->dir};
+	auto_free char *name = NULL, *text = NULL;
+	struct secret_def def;
+
+	if (!events_at_scalar(&r->ev))
+		return events_fail(&r->ev, "secrets", "secrets: a name must be a word");
+	name = str_copy(events_text(&r->ev));
+	if (events_next(&r->ev) < 0 || secret_yaml_read(&r->ev, name, &in, &def) < 0)
+		return -1;
+	text = secret_format(&def);
+	return put_text(r, r->field, text);
+}
+
 static int put_item(void *arg)
 {
 	struct policy_reader *r = arg;
@@ -212,6 +230,8 @@ static int put_value(struct policy_reader *r, const struct field *f)
 		return events_each(&r->ev, put_item, r);
 	if (str_equal(f->name, "mount"))
 		return put_mount_mapping(r, f);
+	if (str_equal(f->name, "secret"))
+		return events_each(&r->ev, put_secret, r);
 	if (str_equal(f->name, "env") || str_equal(f->name, "file"))
 		return events_each(&r->ev, put_pair, r);
 	return events_wrong_type(&r->ev, f->name, "a list");
@@ -224,7 +244,8 @@ struct synonym {
 };
 
 /* A list reads better in the plural. */
-static const struct synonym synonyms[] = {{"mounts", "mount"}, {"files", "file"}};
+static const struct synonym synonyms[] = {
+	{"mounts", "mount"}, {"files", "file"}, {"secrets", "secret"}};
 
 static bool is_limit(const struct field *f)
 {

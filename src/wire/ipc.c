@@ -177,7 +177,7 @@ static bool secret_has_ends(const struct secret_rule *r)
 
 static bool uses_have_ends(const struct ipc_secret_use *u)
 {
-	if (u->count > SECRETS_MAX)
+	if (u->count > SECRETS_PER_SANDBOX)
 		return false;
 	for (uint32_t i = 0; i < u->count; i++)
 		if (!str_has_end(u->items[i].name, IPC_NAME) ||

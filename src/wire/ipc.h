@@ -221,7 +221,7 @@ struct ipc_secret_use {
 		char host
 			[SECRET_HOST]; /* "": the secret's own. Else the header is set there (E2B's rules): */
 		char header[SECRET_HEADER]; /* and there is no placeholder */
-	} items[SECRETS_MAX];
+	} items[SECRETS_PER_SANDBOX];
 };
 
 struct ipc_signer {

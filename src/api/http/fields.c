@@ -14,7 +14,7 @@ static const char *const refused[] = {
 	"mount",      "mount_read",   "mount_write", "forbid",	"workspace", "apply",
 	"apply_also", "diff",	      "empty",	     "no_git",	"tools",     "file",
 	"policy",     "audit",	      "json",	     "tty",	"capture",   "env",
-	"encoding",   "keep_control", "cwd_file",    "seccomp", "net_log"};
+	"encoding",   "keep_control", "cwd_file",    "seccomp", "net_log",   "secret"};
 
 static const char *const limits[] = {"memory",	   "cpus",	"pids",
 				     "disk",	   "timeout",	"cpu_time",

@@ -27,6 +27,7 @@
 #include "sandbox/workspace/inject.h"
 #include "sandbox/inside/privileges.h"
 #include "sandbox/inside/skeleton.h"
+#include "sandbox/inside/trust.h"
 
 #include <sys/mount.h>
 #include <sys/vfs.h>
@@ -768,6 +769,8 @@ int root_finish(struct plan *p, int scratch, struct err *e)
 	for (size_t i = 0; i < p->file_count; i++)
 		if (inject_file(p, &p->files[i], e) < 0)
 			return -1;
+	if (p->ca.pem && trust_show(p, root, e) < 0)
+		return -1;
 	if (show_binds(p, true, root, e) < 0 || show_views(p, root, e) < 0 ||
 	    show_workspace(p, root, e) < 0 || plan_follow_workspace(p, e) < 0 ||
 	    show_binds(p, false, root, e) < 0)

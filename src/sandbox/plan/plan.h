@@ -76,6 +76,12 @@ struct guest_start {
 	int join_count;
 };
 
+/* The CA that egress signs with, where it opens TLS: programs inside are to trust it. */
+struct plan_ca {
+	const char *pem;
+	size_t len;
+};
+
 struct template;
 struct seccomp_profile;
 
@@ -109,6 +115,7 @@ struct plan {
 	size_t bind_count;
 	const struct injected_file *files;
 	size_t file_count;
+	struct plan_ca ca; /* pem NULL: there is none */
 	struct list env;
 	char **argv;
 	char **own_argv;		       /* of the launcher, wiped in pid 1 */
