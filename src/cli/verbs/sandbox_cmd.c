@@ -10,10 +10,31 @@
 /* ---- create ---- */
 
 /* Options of the sandbox itself: names of fields of model/spec.c. */
-static const char *const spec_names[] = {
-	"memory",    "cpus",	     "pids",  "disk",	  "cpu_time", "image",
-	"root",	     "net",	     "level", "timeout",  "hostname", "open_files",
-	"file_size", "output_limit", "guard", "provider", "tmpfs"};
+static const char *const spec_names[] = {"memory",
+					 "cpus",
+					 "pids",
+					 "disk",
+					 "cpu_time",
+					 "image",
+					 "root",
+					 "level",
+					 "timeout",
+					 "hostname",
+					 "open_files",
+					 "file_size",
+					 "output_limit",
+					 "guard",
+					 "provider",
+					 "tmpfs",
+					 "net",
+					 "allow",
+					 "deny",
+					 "net_rate",
+					 "net_tx",
+					 "net_rx",
+					 "net_connections",
+					 "net_names",
+					 "net_requests"};
 
 /* The others. */
 static const struct verb_option create_options[] = {
@@ -44,6 +65,7 @@ static const char *daemon_help(const struct field *f)
 		{"root", "overlay (default): the root can be written; or ro"},
 		{"level", "container; others are refused"},
 		{"timeout", "wall time of a command (60s)"},
+		{"net_names", "distinct names that it may look up"},
 		{"guard", "of Python code that is sent to it: off (default), imports, strict"},
 	};
 
@@ -84,6 +106,13 @@ static int put_volumes(json_t *body, const struct list *volumes, struct err *e)
 	return 0;
 }
 
+static bool is_list(const char *key)
+{
+	const struct field *f = spec_field_find(key);
+
+	return f && f->type == FIELD_LIST;
+}
+
 /* Members of the body have the names of the options, with _ for -. */
 static int create_body(const struct verb_call *v, json_t *body, struct err *e)
 {
@@ -100,10 +129,9 @@ static int create_body(const struct verb_call *v, json_t *body, struct err *e)
 			*p = *p == '-' ? '_' : *p;
 		/* Some may be given more than once. */
 		if (client_put(body, key,
-			       !o->metavar ? json_true()
-			       : str_equal(o->metavar, "LAYER") || str_equal(key, "tmpfs")
-				       ? client_list(&v->values[i])
-				       : json_string(value),
+			       !o->metavar    ? json_true()
+			       : is_list(key) ? client_list(&v->values[i])
+					      : json_string(value),
 			       e) < 0)
 			return -1;
 	}
