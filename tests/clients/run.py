@@ -24,6 +24,7 @@ sys.dont_write_bytecode = True
 
 import cl  # noqa: E402
 import harness  # noqa: E402
+import netlab  # noqa: E402
 
 CLIENTS = os.path.join(TOP, "build", "clients")
 SUMMARY = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped")
@@ -31,6 +32,8 @@ PROGRAMS = sorted(os.path.basename(path) for path in glob.glob(os.path.join(HERE
                   if not path.endswith("/check.mjs")) + ["e2b_bad_input.py"]
 SURVIVE = "e2b_survive.mjs"  # in two parts, between which the daemon is killed
 PROVIDER = "provider.mjs"  # a second daemon has its sandboxes run by the first
+TLS = "tls.mjs"  # in the laboratory, where the daemon has a domain
+DOMAIN = "cloche.test"
 PROGRAM_SECONDS = 420
 
 
@@ -85,11 +88,11 @@ def environment(daemon, name):
     return env
 
 
-def run_once(env, program, *args):
+def run_once(env, program, *args, under=()):
     """Returns passed, failed, skipped."""
     command = ["node", program] if program.endswith(".mjs") else [sys.executable, os.path.join(HERE, program)]
     try:
-        text = subprocess.run([*command, *args], cwd=CLIENTS, env=env, stdin=subprocess.DEVNULL,
+        text = subprocess.run([*under, *command, *args], cwd=CLIENTS, env=env, stdin=subprocess.DEVNULL,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               timeout=PROGRAM_SECONDS).stdout
     except subprocess.TimeoutExpired as late:
@@ -120,8 +123,32 @@ def run_provider(service, env, program):
     return result
 
 
+def run_tls(program):
+    """A daemon with TLS and a domain: all that a client is told is E2B_DOMAIN and a key."""
+    lab = netlab.Lab(names={DOMAIN: ["127.0.0.1"], "*." + DOMAIN: ["127.0.0.1"]}).start()
+    daemon = harness.Daemon(config=f"tls: {{self: true}}\nhttp: {{domain: {DOMAIN}}}\n", lab=lab)
+    result = 0, 1, 0
+    try:
+        daemon.start()
+        env = {k: v for k, v in os.environ.items() if not k.startswith("E2B_")}
+        env.update(E2B_DOMAIN=f"{DOMAIN}:{daemon.port}",
+                   NODE_EXTRA_CA_CERTS=os.path.join(daemon.dir, "state", "ca.pem"),
+                   E2B_API_KEY=subprocess.run([*lab.under, cl.CLOCHE, "token", "create", "--e2b", "tls"],
+                                              env=daemon.env(), capture_output=True, text=True,
+                                              timeout=30).stdout.split()[-1])
+        result = run_once(env, program, under=lab.under)
+    finally:
+        if result[1]:
+            say("-- the daemon's log\n" + daemon.read_log()[-10000:])
+        daemon.stop()
+        lab.stop()
+    return result
+
+
 def run(daemon, program):
     say(f"-- {program}")
+    if program == TLS:
+        return run_tls(program)
     env = environment(daemon, program.split(".")[0])
     if program == PROVIDER:
         return run_provider(daemon, env, program)
