@@ -460,6 +460,7 @@ void create_options_done(struct create_options *o)
 	json_decref(o->metadata);
 	json_decref(o->door_data);
 	list_done(&o->env);
+	list_done(&o->publish);
 	*o = (struct create_options){0};
 }
 

@@ -38,6 +38,7 @@ struct create_options {
 	char door[8];		  /* "rest" "e2b" "mcp" */
 	json_t *metadata;	  /* object of strings, or NULL; taken over */
 	struct list env;	  /* K=V for every command; taken over */
+	struct list publish;	  /* [ADDRESS:]PORT:PORT (net/publish.h); taken over */
 	json_t *door_data;	  /* private data of its door: stored, never shown; taken over */
 	uint64_t ttl_ms, idle_ms; /* 0: never ends by age, by idleness */
 	bool pause_on_timeout, auto_resume;
@@ -144,6 +145,14 @@ struct waiter;
 struct waiter *sandbox_wait(struct sandbox *s, void (*call)(void *arg, struct sandbox *s),
 			    void *arg);
 void sandbox_unwait(struct waiter *w);
+
+/* ---- published ports ---- */
+const struct list *sandbox_publish(const struct sandbox *s);
+/* A listening socket of the host for one of them, which is the callback's; or e. */
+typedef void (*publish_done)(void *arg, struct sandbox *s, int fd, const struct err *e);
+/* -1: the text is wrong, and done is not called. */
+int sandbox_publish_port(struct sandbox *s, const char *text, publish_done done, void *arg,
+			 struct err *e);
 
 /* ---- snapshots ---- */
 typedef void (*json_done)(void *arg, json_t *value,

@@ -113,6 +113,8 @@ static json_t *sandbox_layers(const struct sandbox *s)
 	return json_incref(s->layers);
 }
 
+static void list_out(const struct list *l, const char *key, json_t *o);
+
 json_t *sandbox_describe(const struct sandbox *s)
 {
 	const struct sandbox_spec *spec = &s->o.spec;
@@ -137,6 +139,7 @@ json_t *sandbox_describe(const struct sandbox *s)
 		"idle_timeout", seconds_json(s->o.idle_ms), "on_timeout",
 		s->o.pause_on_timeout ? "pause" : "kill", "auto_resume", s->o.auto_resume);
 	/* A reason may have been cut within a character, which must not spoil the rest. */
+	list_out(&s->o.publish, "publish", o);
 	json_object_set_new(o, "reason", s->reason[0] ? json_string(s->reason) : json_null());
 	return o;
 }
@@ -276,6 +279,7 @@ static json_t *options_out(const struct create_options *c)
 		json_array_append_new(volumes, volume);
 	}
 	list_out(&c->env, "env", o);
+	list_out(&c->publish, "publish", o);
 	list_out(&c->spec.tmpfs, "tmpfs", o);
 	list_out(&c->spec.allow, "allow", o);
 	list_out(&c->spec.deny, "deny", o);
@@ -297,6 +301,7 @@ static void options_in(const json_t *o, struct create_options *c)
 		fields_in(ALL(volume_fields), json_array_get(volumes, i),
 			  &c->volumes[c->volume_count++]);
 	list_in(o, "env", &c->env);
+	list_in(o, "publish", &c->publish);
 	list_in(o, "tmpfs", &c->spec.tmpfs);
 	list_in(o, "allow", &c->spec.allow);
 	list_in(o, "deny", &c->spec.deny);
@@ -312,6 +317,8 @@ void create_options_inherit(struct create_options *o, const struct sandbox *from
 	create_options_init(o, from->m);
 	options_in(all, o);
 	json_decref(all);
+	/* A port of the host leads to one sandbox. */
+	list_done(&o->publish);
 	json_decref(o->metadata);
 	o->metadata = json_deep_copy(from->o.metadata);
 }

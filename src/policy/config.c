@@ -419,12 +419,34 @@ static int finish_network(struct config *c, struct err *e)
 	return check_net_rules(n, e);
 }
 
+static int check_publish(struct config *c, struct err *e)
+{
+	unsigned first = 0, last = 0;
+	struct network ignored;
+	char more;
+
+	for (uint32_t i = 0; i < c->publish_address_count; i++)
+		if (!network_parse(c->publish_addresses[i], &ignored))
+			return refuse_key(e, "publish.addresses", c->publish_addresses[i],
+					  " is no address and no network");
+	if (!*c->publish_ports)
+		return 0;
+	if (strspn(c->publish_ports, "0123456789-") != strlen(c->publish_ports) ||
+	    sscanf(c->publish_ports, "%5u-%5u%c", &first, &last, &more) != 2 || first == 0 ||
+	    first > last || last > UINT16_MAX)
+		return refuse_key(e, "publish.ports", c->publish_ports,
+				  " is no range of ports; try 20000-20999");
+	c->publish_first = (uint16_t)first;
+	c->publish_last = (uint16_t)last;
+	return 0;
+}
+
 int config_finish(struct config *c, struct err *e)
 {
 	put_totals(c);
 	if (put_disk(c, e) < 0 || put_dirs(c, e) < 0 || put_addresses(c, e) < 0 ||
 	    check_ceilings(c, e) < 0 || check_e2b(&c->e2b, e) < 0 || check_proxies(c, e) < 0 ||
-	    check_tls(c, e) < 0 || finish_network(c, e) < 0)
+	    check_tls(c, e) < 0 || check_publish(c, e) < 0 || finish_network(c, e) < 0)
 		return -1;
 	if (!str_equal(c->sandbox.image, "host") && !config_image_find(c, c->sandbox.image))
 		return refuse_key(e, "sandbox.image", c->sandbox.image, " is not among images");

@@ -164,6 +164,11 @@ struct config {
 	uint32_t host_count, origin_count;
 	char hosts[CONFIG_ITEMS][CONFIG_ADDRESS];
 	char origins[CONFIG_ITEMS][CONFIG_ADDRESS];
+	/* Ports of the host that sandboxes may have. No address: the host's loopback. Ports 0 to 0: none. */
+	uint32_t publish_address_count;
+	char publish_addresses[CONFIG_ITEMS][CONFIG_ADDRESS];
+	char publish_ports[32]; /* "20000-20999", or "" */
+	uint16_t publish_first, publish_last;
 	char domain[CONFIG_ADDRESS]; /* ports of sandboxes are PORT-ID.domain; "": no such domain */
 	/* Addresses and networks whose X-Forwarded-For is believed. */
 	uint32_t proxy_count;

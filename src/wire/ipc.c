@@ -41,6 +41,7 @@ static const struct ipc_text net_meter_texts[] = {TEXT(net_meter.id), {0}};
 static const struct ipc_text died_texts[] = {TEXT(died.id), TEXT(died.why), {0}};
 static const struct ipc_text remote_texts[] = {TEXT(remote.id), TEXT(remote.name), {0}};
 static const struct ipc_text query_texts[] = {TEXT(query.target), {0}};
+static const struct ipc_text publish_texts[] = {TEXT(publish.id), {0}};
 static const struct ipc_text peer_texts[] = {TEXT(peer.address), {0}};
 static const struct ipc_text ping_texts[] = {TEXT(ping.silent), {0}};
 static const struct ipc_text secret_texts[] = {TEXT(secret.owner),
@@ -69,6 +70,7 @@ static const struct shape {
 	[IPC_ROW_PUT... IPC_ROW_GET] = {sizeof(struct ipc_row), row_texts},
 	[IPC_NETWORK... IPC_NET_ANSWER] = {sizeof(struct ipc_network), network_texts},
 	[IPC_QUIT] = {0, no_texts},
+	[IPC_PUBLISH] = {sizeof(struct ipc_publish), publish_texts},
 	[IPC_SECRET_PUT... IPC_SECRET_DELETE] = {sizeof(struct ipc_secret), secret_texts},
 	[IPC_SECRET_USE] = {sizeof(struct ipc_secret_use), use_texts},
 	[IPC_DONE] = {IPC_ID, id_texts},

@@ -39,6 +39,7 @@ enum ipc_type {
 	IPC_NETWORK, /* ipc_network (id); fd: the request's own rules, a struct net_policy -> IPC_NETWORK_IS */
 	IPC_NET_ANSWER, /* ipc_network (id, serial, allows): to IPC_NET_ASKS -> IPC_DONE */
 	IPC_QUIT,	/* the front is done; graceful shutdown */
+	IPC_PUBLISH,	/* ipc_publish -> IPC_DONE with a listening TCP socket of the host */
 	/* Secrets; the broker passes these on to role signer, and its answers back */
 	IPC_SECRET_PUT, /* ipc_secret; fd: memfd, the value sealed to the exchange key, or -1: as it was -> IPC_SECRET_IS */
 	IPC_SECRET_LIST, /* ipc_secret (owner; name, id or "": all) -> one IPC_SECRET_IS each, then IPC_DONE */
@@ -230,6 +231,13 @@ struct ipc_signer {
 	char why[256];			/* it cannot store */
 };
 
+/* A port of the host that leads to a port of a sandbox (net/publish.h). */
+struct ipc_publish {
+	char id[IPC_ID];
+	unsigned char address[16];
+	uint16_t port, inner;
+};
+
 /* Proves that the role's loop runs. To the front it also tells how the other roles are. */
 struct ipc_ping {
 	uint32_t interval_ms; /* until the next ping */
@@ -281,6 +289,7 @@ struct ipc {
 		struct ipc_peer peer;
 		struct ipc_remote remote;
 		struct ipc_ping ping;
+		struct ipc_publish publish;
 		struct ipc_secret secret;
 		struct ipc_secret_use use;
 		struct ipc_signer signer;

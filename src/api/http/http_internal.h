@@ -140,6 +140,7 @@ struct server {
 	struct loop_timer trim;	  /* gives memory back after large bodies */
 	struct loop_timer expiry; /* of the next token */
 	struct http_listener *listeners;
+	struct published *published;
 	struct buckets *by_token, *by_address, *refusals;
 	struct idempotents idempotent;
 	const struct door *doors[DOORS_MAX];
@@ -268,6 +269,9 @@ bool reply_is_sent(const struct exchange *x);
 bool reply_waits(const struct exchange *x);
 /* Writes what the socket takes, at most TURN_BYTES. */
 void reply_flush(struct exchange *x);
+
+/* published.c */
+void published_free(struct server *s);
 
 /* upgrade.c */
 /* The answer 101 is sent: hands the socket over. */

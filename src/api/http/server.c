@@ -298,6 +298,7 @@ void server_drain(struct server *s, bool leaves_sockets)
 	struct peer *p, *next;
 
 	s->draining = true;
+	published_free(s);
 	if (leaves_sockets)
 		close_listeners(s);
 	for (p = TAILQ_FIRST(&s->peers); p; p = next) {
@@ -314,6 +315,7 @@ void server_free(struct server *s)
 	if (!s)
 		return;
 	close_listeners(s);
+	published_free(s);
 	while ((p = TAILQ_FIRST(&s->peers))) {
 		if (p->state != PEER_UPGRADED) {
 			peer_close(p);

@@ -30,6 +30,11 @@ int server_listen(struct server *s, int fd, struct err *e);
 bool server_address(const struct server *s, char *ret, size_t size);
 /* Takes the connection over. A peer that is not the operator needs a token. */
 void server_add_peer(struct server *s, int fd, const struct ipc_peer *peer);
+/* Opens the ports of the host that lead into this sandbox. e: one of them could not be opened. */
+typedef void (*published_done)(void *arg, struct sandbox *s, const struct err *e);
+void server_publish(struct server *s, struct sandbox *box, published_done done, void *arg);
+/* The same for all sandboxes that were found again. */
+void server_publish_all(struct server *s);
 /* leaves_sockets: connections are left to another process that has the same listening sockets. */
 void server_drain(struct server *s, bool leaves_sockets);
 bool server_is_draining(const struct server *s);

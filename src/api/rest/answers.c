@@ -35,7 +35,7 @@ static const struct {
 	 "id:string name:string? state:string image:string? level:string provider:string "
 	 "metadata:object created_at:string started_at:string? expires_at:string? limits:Limits "
 	 "network:string? root:string? layers:object? exit_code:integer? idle_timeout:number? "
-	 "on_timeout:string auto_resume:boolean reason:string?"},
+	 "on_timeout:string auto_resume:boolean publish:[string] reason:string?"},
 	{"Limits", "memory:integer? cpus:number? pids:integer? disk:integer? timeout:number? "
 		   "cpu_time:number? open_files:integer? file_size:integer? output_limit:integer?"},
 	{"Sandboxes", "sandboxes:[Sandbox] cursor:string?"},

@@ -1,12 +1,15 @@
 /* Sandboxes over REST: creating, listing, changing, destroying, and their ports. */
 #include "api/rest/rest.h"
 
+#include "api/http/server.h"
 #include "model/guard.h"
+#include "net/publish.h"
 #include "policy/config.h"
 #include "provider/can.h"
 
 #define LIST_MAX 1000
 #define METADATA_MAX 64
+#define PUBLISH_MAX 16
 
 const struct body_table v1_volume_table =
 	BODY_TABLE(BODY_ALONE, NEEDED("name", BODY_TEXT, "as the operator named it"),
@@ -24,6 +27,8 @@ const struct body_table v1_create_table = BODY_TABLE(
 	FIELD("auto_resume", BODY_FLAG, "use of a paused one resumes it"),
 	FIELD("volumes", BODY_ITEMS, "the operator's volumes that it sees",
 	      .items = &v1_volume_table),
+	FIELD("publish", BODY_LIST,
+	      "ports of the host that lead into it: [ADDRESS:]PORT:PORT, the host's first"),
 	FIELD("snapshot", BODY_TEXT,
 	      "start from the files of this snapshot: its id, or the newest of its name"));
 
@@ -66,6 +71,31 @@ static int take_volumes(const json_t *body, struct create_options *o, struct err
 		v->writable = body_flag(item, "writable");
 	}
 	return 0;
+}
+
+static int take_publish(const json_t *body, struct create_options *o, struct err *e)
+{
+	struct list texts = {0};
+	int rc = 0;
+
+	body_list(body, "publish", &texts);
+	if (texts.count > PUBLISH_MAX)
+		rc = err_field(e, ERR_LIMIT, "publish", "publish: more than %d ports", PUBLISH_MAX);
+	if (texts.count && !provider_can(o->spec.provider, CAN_PORTS))
+		rc = err_field(e, ERR_UNSUPPORTED, "publish", "publish: not with provider %s",
+			       provider_name(o->spec.provider));
+	for (size_t i = 0; rc == 0 && i < texts.count; i++) {
+		char text[NET_PUBLISH_TEXT];
+		struct net_publish p;
+
+		rc = net_publish_parse(texts.items[i], &p, e);
+		if (rc == 0) {
+			net_publish_text(&p, text);
+			list_add(&o->publish, text);
+		}
+	}
+	list_done(&texts);
+	return rc;
 }
 
 static int take_times(const json_t *body, struct create_options *o, struct err *e)
@@ -141,11 +171,29 @@ int v1_create_options(const json_t *body, const struct body_table *t, struct cre
 	if (o->snapshot[0] && !provider_can(o->spec.provider, CAN_SNAPSHOT))
 		return err_field(e, ERR_UNSUPPORTED, "snapshot", "snapshot: not with provider %s",
 				 provider_name(o->spec.provider));
-	return take_times(body, o, e) < 0 ? -1 : take_volumes(body, o, e);
+	if (take_times(body, o, e) < 0 || take_volumes(body, o, e) < 0)
+		return -1;
+	return t == &v1_create_table ? take_publish(body, o, e) : 0;
+}
+
+/* A sandbox without a port that was asked for is not what was asked for. */
+static void on_published(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct exchange *x = arg;
+
+	if (e)
+		sandbox_destroy(s, NULL, NULL, NULL);
+	v1_answer_created(x, e ? NULL : sandbox_describe(s), e);
 }
 
 static void on_sandbox_created(void *arg, struct sandbox *s, const struct err *e)
 {
+	struct exchange *x = arg;
+
+	if (s && sandbox_publish(s)->count) {
+		server_publish(x->api->server, s, on_published, x);
+		return;
+	}
 	v1_answer_created(arg, s ? sandbox_describe(s) : NULL, e);
 }
 

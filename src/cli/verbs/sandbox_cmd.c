@@ -46,6 +46,7 @@ static const struct verb_option create_options[] = {
 	{"snapshot", 0, "ID", "start from a snapshot, by id or name", NULL},
 	{"env", 'e', "K=V", "environment of every command; often", NULL},
 	{"metadata", 0, "K=V", "to find it by; often", NULL},
+	{"publish", 'p', "[ADDR:]PORT:PORT", "a port of the host that leads into it; often", NULL},
 	{"volume", 'v', "NAME:PATH[:rw]", "a volume of the operator's; often", NULL},
 	{"require", 0, "LAYER", "refuse without this layer; often", NULL},
 	{"optional", 0, "LAYER", "go on without it; often", NULL},
@@ -110,7 +111,7 @@ static bool is_list(const char *key)
 {
 	const struct field *f = spec_field_find(key);
 
-	return f && f->type == FIELD_LIST;
+	return (f && f->type == FIELD_LIST) || str_equal(key, "publish");
 }
 
 /* Members of the body have the names of the options, with _ for -. */

@@ -313,6 +313,9 @@ void snapshots_drop_waiting(struct daemon *d, const char *sandbox);
 /* Removes snapshots that were not finished when a broker died. */
 void snapshot_remove_unfinished(struct daemon *d);
 
+/* ---- publish.c ---- */
+broker_request publish_request;
+
 /* ---- tls_side.c ---- */
 /* Reads or makes the certificate of these settings. The one in use stays if that fails. */
 int tls_load(struct daemon *d, const struct config *c, struct err *e);

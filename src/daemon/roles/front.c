@@ -116,6 +116,7 @@ static void begin_serving(void *front)
 	for (size_t i = 0; i < f->early_count; i++)
 		take_connection(f, &f->early[i]);
 	f->early_count = 0;
+	server_publish_all(f->api.server);
 	log_info("serving");
 }
 
