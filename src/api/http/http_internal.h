@@ -73,6 +73,7 @@ struct peer {
 	bool in_line; /* of its lane: may be closed to make room */
 	enum peer_state state;
 	bool is_unix, is_operator, is_remote;
+	bool is_tls;   /* the client speaks TLS with the role tls */
 	bool is_known; /* a request was authenticated */
 	bool broken;   /* the socket is of no use: closed at the end of its turn */
 	bool last;     /* nothing is read after this request */

@@ -116,6 +116,8 @@ static void make_head(struct proxy *p, const struct ports_target *t)
 	const char *host = exchange_header(p->x, "Host");
 	auto_free char *first = str_format("%s %s%s%s HTTP/1.1\r\n", p->x->method, t->path,
 					   p->x->query[0] ? "?" : "", p->x->query);
+	const struct peer *peer = p->x->internal->peer;
+	bool is_tls = peer && peer->is_tls;
 	char text[64];
 
 	exchange_each_header(p->x, read_connection, p);
@@ -130,7 +132,7 @@ static void make_head(struct proxy *p, const struct ports_target *t)
 		http1_add_field(&p->out, "X-Forwarded-Host", host);
 	if (t->prefix[0])
 		http1_add_field(&p->out, "X-Forwarded-Prefix", t->prefix);
-	http1_add_field(&p->out, "X-Forwarded-Proto", "http");
+	http1_add_field(&p->out, "X-Forwarded-Proto", is_tls ? "https" : "http");
 	buf_add(&p->out, "\r\n", 2);
 }
 

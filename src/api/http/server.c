@@ -211,6 +211,7 @@ void server_add_peer(struct server *s, int fd, const struct ipc_peer *who)
 
 	p->watch.fd = fd;
 	if (who->address[0]) {
+		p->is_tls = true;
 		snprintf(p->address, sizeof(p->address), "%s", who->address);
 		p->is_remote = !str_starts(who->address, "127.") && !str_equal(who->address, "::1");
 	} else {

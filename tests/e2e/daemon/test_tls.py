@@ -137,6 +137,8 @@ class Own(harness.Case):
         box.put("/files?path=echo.py", ECHO.encode())
         box.start(cmd=["python3", "echo.py"])
         until(lambda: box.get("/ports/8000/").status == 200, "the server inside")
+        self.assertEqual(box.get("/ports/8000/").body, b"https")
+        self.assertEqual(self.d.get(box.path + "/ports/8000/").body, b"http")
         with self.d.tls() as s:
             s.sendall((
                 "GET %s/ports/8000/up HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer %s\r\n"
@@ -268,7 +270,9 @@ class H(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     def do_GET(self):
         if self.headers.get("Upgrade") != "echo":
-            self.send_response(200); self.send_header("Content-Length", "0"); self.end_headers(); return
+            said = self.headers["X-Forwarded-Proto"].encode()
+            self.send_response(200); self.send_header("Content-Length", str(len(said))); self.end_headers()
+            self.wfile.write(said); return
         self.send_response(101); self.send_header("Upgrade", "echo"); self.send_header("Connection", "Upgrade")
         self.end_headers(); self.close_connection = True
         while True:
