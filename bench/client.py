@@ -20,6 +20,9 @@ class Daemon:
         self.build = build
         self.dir = tempfile.mkdtemp(prefix="cloche-bench-d-")
         os.chmod(self.dir, 0o755)
+        # As /run: a tmpfs.
+        self.runtime = tempfile.mkdtemp(prefix="cloche-bench-d-", dir="/dev/shm" if os.path.isdir("/dev/shm") else None)
+        os.chmod(self.runtime, 0o755)
         self.sock = os.path.join(self.dir, "s")
         self.config = os.path.join(self.dir, "config.yaml")
         # The benches ask faster than any honest client.
@@ -31,12 +34,12 @@ class Daemon:
 
     def start(self):
         env = dict(os.environ, CLOCHE_STATE_DIR=os.path.join(self.dir, "state"),
-                   CLOCHE_RUNTIME_DIR=os.path.join(self.dir, "run"))
+                   CLOCHE_RUNTIME_DIR=os.path.join(self.runtime, "run"))
         with open(os.path.join(self.dir, "log"), "ab") as log:
             self.process = subprocess.Popen(
                 [os.path.join(self.build, "cloched"), "serve", "--config", self.config,
                  "--listen", "unix:" + self.sock, "--listen", "127.0.0.1:0"],
-                env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+                env=env, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
         end = time.monotonic() + 30
         while True:
             try:
@@ -65,6 +68,7 @@ class Daemon:
             self.process.terminate()
             self.process.wait(60)
         shutil.rmtree(self.dir, ignore_errors=True)
+        shutil.rmtree(self.runtime, ignore_errors=True)
 
 
 class Client:
