@@ -58,6 +58,8 @@ static void test_bodies(void **state)
 		 NULL},
 		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: a\n\r\n\r\n", NULL},
 		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n X: a\r\n\r\n", NULL},
+		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX Y: a\r\n\r\n", NULL},
+		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX\1: a\r\n\r\n", NULL},
 		{"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\nX: a\r\n", NULL},
 		{"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nab", NULL},
 		{"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabcd", NULL},

@@ -202,6 +202,19 @@ static void test_ceiling(void **state)
 	boot_message(&out);
 	out.boot.limits.memory_bytes = 0;
 	assert_int_equal(judged(), ERR_INVALID);
+	/* No limit is more than a ceiling; a disk that follows the memory has the ceiling of that. */
+	boot_message(&out);
+	config.ceiling.cpu_time_ms = 1000;
+	out.boot.limits.cpu_time_ms = 0;
+	assert_int_equal(judged(), ERR_DENIED);
+	out.boot.limits.cpu_time_ms = 1000;
+	assert_int_equal(judged(), ERR_NONE);
+	config.ceiling.disk_bytes = 1 << 20;
+	out.boot.limits.disk_bytes = 0;
+	assert_int_equal(judged(), ERR_NONE);
+	out.boot.limits.disk_bytes = (1 << 20) + 1;
+	assert_int_equal(judged(), ERR_DENIED);
+	config.ceiling = (struct limits){0};
 }
 
 static void test_what_is_built(void **state)

@@ -3,7 +3,9 @@
 import base64
 import hashlib
 import http.client
+import os
 import subprocess
+import sys
 import urllib.parse
 import unittest
 
@@ -35,6 +37,19 @@ class Auth(harness.Case):
         self.assertEqual(look(), 401)
         port = self.d.get("/", headers={**enter, "E2b-Sandbox-Port": "8000"})
         self.assertEqual(port.status, 401, port)
+
+    @unittest.skipIf(os.geteuid(), "needs root, to be somebody else")
+    def test_other_users_are_no_operators(self):
+        """Of the peers of the Unix socket only the daemon's own user needs no token, whatever the group."""
+        code = ("import os, socket, sys\n"
+                "os.setgroups([0]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[3]))\n"
+                "s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n"
+                "s.sendall(b'GET /v1/audit HTTP/1.1\\r\\nHost: localhost\\r\\nConnection: close\\r\\n\\r\\n')\n"
+                "print(s.recv(4096).decode().split()[1])\n")
+        for gid, uid, expect in ((0, 0, "200"), (0, 65534, "401"), (65534, 65534, "401")):
+            done = subprocess.run([sys.executable, "-c", code, self.d.sock, str(gid), str(uid)],
+                                  capture_output=True, text=True, timeout=harness.DEADLINE, check=False)
+            self.assertEqual(done.stdout.strip(), expect, done)
 
     def test_tcp_needs_a_token(self):
         reply = self.tcp("/v1/sandboxes")

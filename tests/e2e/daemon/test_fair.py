@@ -91,8 +91,9 @@ class Fair(unittest.TestCase):
         printed = box.run("print('\\u00e9' * 60000)")[0]
         self.assertEqual(printed, "\u00e9" * 60000 + "\n")
 
-    def upload(self, box, name, mb):
-        packer = zlib.compressobj(9, zlib.DEFLATED, 31)
+    def upload(self, box, name, mb, level=9):
+        """level 0: as long as it is inflated."""
+        packer = zlib.compressobj(level, zlib.DEFLATED, 31)
         head = '--B\r\nContent-Disposition: form-data; name="%s"; filename="f"\r\n\r\n' % name
         body = packer.compress(head.encode())
         for _ in range(mb):
@@ -117,6 +118,9 @@ class Fair(unittest.TestCase):
                 answers = []
                 self.assert_fair(lambda name=name, mb=mb: answers.append(self.upload(box, name, mb)))
                 self.assertEqual(answers[0][0], expect, answers)
+        status, text = self.upload(box, "other", 2, level=0)
+        self.assertEqual(status, 413, text)
+        self.assertIn("not named 'file'", text)
 
 
 class Admission(served.Case):

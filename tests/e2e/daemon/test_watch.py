@@ -115,6 +115,8 @@ class Ending(Own):
         waiting.join()
         d.start()
         self.assertEqual(box.sh("echo alive")["stdout"], "alive\n")
+        # The command goes on: a client that was cut has not left by itself.
+        self.assertEqual(box.sh("pgrep -xc sleep || true")["stdout"], "1\n")
 
     def test_endless_streams(self):
         """What has no end of its own does not hold up the end of the daemon."""
