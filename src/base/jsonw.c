@@ -2,9 +2,17 @@
 
 #include "base/base64.h"
 
+static void hand_over(struct jsonw *j, const char *bytes, size_t len)
+{
+	if (j->into)
+		buf_add(j->into, bytes, len);
+	else
+		fwrite(bytes, 1, len, j->to);
+}
+
 static void flush_buffer(struct jsonw *j)
 {
-	fwrite(j->buf, 1, j->used, j->to);
+	hand_over(j, j->buf, j->used);
 	j->used = 0;
 }
 
@@ -13,7 +21,7 @@ void jsonw_raw(struct jsonw *j, const char *bytes, size_t len)
 	if (len > sizeof(j->buf) - j->used)
 		flush_buffer(j);
 	if (len > sizeof(j->buf)) {
-		fwrite(bytes, 1, len, j->to);
+		hand_over(j, bytes, len);
 		return;
 	}
 	memcpy(j->buf + j->used, bytes, len);
@@ -28,13 +36,27 @@ static void put(struct jsonw *j, const char *s)
 void jsonw_begin(struct jsonw *j, FILE *to)
 {
 	j->to = to;
+	j->into = NULL;
 	j->comma = false;
 	j->used = 0;
+}
+
+void jsonw_begin_buf(struct jsonw *j, struct buf *into)
+{
+	jsonw_begin(j, NULL);
+	j->into = into;
+}
+
+size_t jsonw_len(const struct jsonw *j)
+{
+	return j->into->len + j->used;
 }
 
 int jsonw_finish(struct jsonw *j)
 {
 	flush_buffer(j);
+	if (j->into)
+		return 0;
 	return fflush(j->to) == 0 && !ferror(j->to) ? 0 : -1;
 }
 
@@ -158,18 +180,22 @@ static void put_escaped(struct jsonw *j, unsigned code)
 		['\t'] = 't', ['\b'] = 'b',  ['\f'] = 'f',
 	};
 	static const char hex[] = "0123456789abcdef";
-	char text[6] = "\\u00";
-	size_t len = 2;
+	char *text;
 
-	/* Output of a megabyte may need it for each byte: no printf here. */
+	/* Output of a megabyte may need it for each byte: no printf and no copies here. */
+	if (sizeof(j->buf) - j->used < 6)
+		flush_buffer(j);
+	text = j->buf + j->used;
 	if (code < sizeof(names) && names[code]) {
+		text[0] = '\\';
 		text[1] = names[code];
-	} else {
-		text[4] = hex[code >> 4 & 15];
-		text[5] = hex[code & 15];
-		len = 6;
+		j->used += 2;
+		return;
 	}
-	jsonw_raw(j, text, len);
+	memcpy(text, "\\u00", 4);
+	text[4] = hex[code >> 4 & 15];
+	text[5] = hex[code & 15];
+	j->used += 6;
 }
 
 void jsonw_text(struct jsonw *j, const char *text, size_t len)
@@ -182,7 +208,8 @@ void jsonw_text(struct jsonw *j, const char *text, size_t len)
 
 		while (run < len && is_plain((unsigned char)text[run]))
 			run++;
-		jsonw_raw(j, text + i, run - i);
+		if (run > i)
+			jsonw_raw(j, text + i, run - i);
 		i = run;
 		if (i == len)
 			break;

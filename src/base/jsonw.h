@@ -22,12 +22,15 @@
 
 struct jsonw {
 	FILE *to;
-	bool comma; /* something stands before the next item */
+	struct buf *into; /* instead of a FILE */
+	bool comma;	  /* something stands before the next item */
 	size_t used;
 	char buf[8192];
 };
 
 void jsonw_begin(struct jsonw *j, FILE *to);
+/* Appends to a buffer; jsonw_finish is needed all the same. */
+void jsonw_begin_buf(struct jsonw *j, struct buf *into);
 /* Hands everything to the FILE and flushes that; -1 if it could not be written. */
 int jsonw_finish(struct jsonw *j);
 
@@ -49,6 +52,9 @@ void jsonw_base64(struct jsonw *j, const char *key, const void *data, size_t len
 void jsonw_text_open(struct jsonw *j, const char *key);
 void jsonw_text(struct jsonw *j, const char *text, size_t len);
 void jsonw_text_close(struct jsonw *j);
+
+/* How many bytes were written since jsonw_begin_buf, if the buffer was empty then. */
+size_t jsonw_len(const struct jsonw *j);
 
 /* Writes bytes as they are: a newline after the record, say. */
 void jsonw_raw(struct jsonw *j, const char *bytes, size_t len);

@@ -24,7 +24,7 @@
 
 struct loop;
 
-#define LOOP_TURN_NS 1000000
+#define LOOP_TURN_NS 250000
 
 /* Whose work a callback is. */
 struct loop_user {

@@ -3,6 +3,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* 1 to 4, or 0 if the bytes there are not a whole, shortest, legal sequence. */
 static inline size_t utf8_sequence(const char *text, size_t left)
@@ -23,6 +24,20 @@ static inline size_t utf8_sequence(const char *text, size_t left)
 	if ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f) ||
 	    (p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))
 		return 0;
+	return n;
+}
+
+/* How many of the bytes at the start are ASCII, in whole steps of eight? */
+static inline size_t utf8_ascii(const char *text, size_t left)
+{
+	size_t n = 0;
+	uint64_t w;
+
+	for (; n + sizeof(w) <= left; n += sizeof(w)) {
+		memcpy(&w, text + n, sizeof(w));
+		if (w & 0x8080808080808080ull)
+			break;
+	}
 	return n;
 }
 

@@ -79,7 +79,7 @@ static int restrict_paths(const char *const *readable, struct err *e)
 
 int confine(const struct role_confinement *c, struct err *e)
 {
-	sched_be_prompt();
+	sched_lead();
 	if ((c->root && change_root(c->root, e) < 0) ||
 	    set_limit(RLIMIT_NOFILE, c->open_files, e) < 0 || set_limit(RLIMIT_CORE, 0, e) < 0)
 		return -1;

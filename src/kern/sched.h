@@ -12,6 +12,12 @@
 
 void sched_be_prompt(void);
 /*
+ * The same for a process of the daemon, which all tenants wait for: it also goes before what runs in sandboxes
+ * (nice -10). The processes that it starts have the usual priority. An ordinary user may not do that, and gets
+ * the short time slice only.
+ */
+void sched_lead(void);
+/*
  * Moves a new process to another processor; from then on it may run anywhere. A child may otherwise wait on
  * its parent's processor until the parent sleeps. For a child that has much to do while its parent goes on.
  */

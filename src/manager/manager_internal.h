@@ -108,6 +108,7 @@ struct sandbox {
 	unsigned pool_round;
 	uint64_t created_ms, started_ms, expires_ms; /* unix */
 	int64_t used_ns, asked_ns;
+	unsigned usage_asked; /* questions after its usage that are open */
 	double setup_ms;
 	uint64_t memory, disk;		  /* of its limits: as counted (admission.c) */
 	uint64_t oom_kills, pids_refused; /* as last read */

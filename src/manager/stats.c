@@ -155,6 +155,7 @@ static void usage_known(struct usage_question *q, const struct ipc_stats *st, co
 	struct usage u = {0};
 	json_t *value = NULL;
 
+	s->usage_asked--;
 	if (!e)
 		u = take_sample(s, st);
 	if (q->done) {
@@ -219,6 +220,7 @@ static void ask_usage(struct sandbox *s, const struct usage_question *what)
 
 	*q = *what;
 	q->s = sandbox_hold(s);
+	s->usage_asked++;
 	if (only_guest_knows(s))
 		guest_ask(s, G_STATS, &(struct buf){0}, on_guest_stats, q);
 	else
@@ -286,7 +288,8 @@ static bool census_add(void *arg, struct sandbox *s)
 	if (!has_processes(s))
 		return true;
 	s->asked_ns = now_ns();
-	if (h && h->count && s->asked_ns - h->last_ns < FRESH_NS) {
+	/* Many lists at once cost one question. */
+	if (h && h->count && (s->asked_ns - h->last_ns < FRESH_NS || s->usage_asked)) {
 		census_show(c, s, &h->samples[(h->next + SAMPLES - 1) % SAMPLES]);
 		return true;
 	}

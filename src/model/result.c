@@ -18,11 +18,15 @@ bool capture_is_cut(const struct capture *c)
 	return c->total > (uint64_t)c->head_len + c->tail_len;
 }
 
-void capture_join(const struct capture *c, void (*add)(void *to, const char *bytes, size_t len),
-		  void *to)
+struct part {
+	const char *bytes;
+	size_t len;
+};
+
+/* What is shown of it, in at most three parts; the text of a gap is written to gap. */
+static size_t split_capture(const struct capture *c, char gap[64], struct part ret[3])
 {
-	size_t head_len = c->head_len, skip = 0;
-	char gap[64];
+	size_t head_len = c->head_len, skip = 0, n = 0;
 
 	if (capture_is_cut(c)) {
 		/* A character that the cut has split is left out: it is no fault of the program. */
@@ -30,26 +34,31 @@ void capture_join(const struct capture *c, void (*add)(void *to, const char *byt
 		skip = cut_at_start(c->tail, c->tail_len);
 	}
 	if (head_len)
-		add(to, c->head, head_len);
+		ret[n++] = (struct part){c->head, head_len};
 	if (capture_is_cut(c)) {
-		snprintf(gap, sizeof(gap), "\n[... %" PRIu64 " bytes left out ...]\n",
+		snprintf(gap, 64, "\n[... %" PRIu64 " bytes left out ...]\n",
 			 c->total - head_len - (c->tail_len - skip));
-		add(to, gap, strlen(gap));
+		ret[n++] = (struct part){gap, strlen(gap)};
 	}
 	if (c->tail_len > skip)
-		add(to, c->tail + skip, c->tail_len - skip);
+		ret[n++] = (struct part){c->tail + skip, c->tail_len - skip};
+	return n;
+}
+
+void capture_join(const struct capture *c, void (*add)(void *to, const char *bytes, size_t len),
+		  void *to)
+{
+	struct part parts[3];
+	char gap[64];
+	size_t count = split_capture(c, gap, parts);
+
+	for (size_t i = 0; i < count; i++)
+		add(to, parts[i].bytes, parts[i].len);
 }
 
 static void add_text(void *to, const char *bytes, size_t len)
 {
 	jsonw_text(to, bytes, len);
-}
-
-static void print_stream(struct jsonw *j, const char *key, const struct capture *c)
-{
-	jsonw_text_open(j, key);
-	capture_join(c, add_text, j);
-	jsonw_text_close(j);
 }
 
 /* As bytes: the kept parts, without a mark at the gap. */
@@ -65,13 +74,27 @@ static void print_bytes(struct jsonw *j, const char *key, const struct capture *
 	free(all);
 }
 
-static void print_output(struct jsonw *j, const struct result *r)
+/* With marks, an empty text and where it is. */
+static void print_stream_or_mark(struct jsonw *j, const char *key, const struct capture *c,
+				 size_t *mark)
 {
-	void (*print)(struct jsonw *, const char *, const struct capture *) =
-		r->base64 ? print_bytes : print_stream;
+	jsonw_text_open(j, key);
+	if (mark)
+		*mark = jsonw_len(j);
+	else
+		capture_join(c, add_text, j);
+	jsonw_text_close(j);
+}
 
-	print(j, "stdout", &r->out);
-	print(j, "stderr", &r->err);
+static void print_output(struct jsonw *j, const struct result *r, size_t *marks)
+{
+	if (r->base64) {
+		print_bytes(j, "stdout", &r->out);
+		print_bytes(j, "stderr", &r->err);
+	} else {
+		print_stream_or_mark(j, "stdout", &r->out, marks);
+		print_stream_or_mark(j, "stderr", &r->err, marks ? marks + 1 : NULL);
+	}
 	jsonw_bool(j, "stdout_truncated", capture_is_cut(&r->out));
 	jsonw_bool(j, "stderr_truncated", capture_is_cut(&r->err));
 	jsonw_string(j, "encoding", r->base64 ? "base64" : "utf-8");
@@ -259,40 +282,134 @@ static void print_notes(struct jsonw *j, const struct result *r)
 	jsonw_close(j, ']');
 }
 
+static void print_record(struct jsonw *j, const struct result *r, size_t *marks)
+{
+	jsonw_open(j, NULL, '{');
+	print_ending(j, r);
+	print_output(j, r, marks);
+	print_usage(j, r);
+	print_files(j, r);
+	print_changes(j, r);
+	print_denials(j, r);
+	print_layers(j, "layers", r);
+	if (r->interpreter)
+		jsonw_string(j, "interpreter", r->interpreter);
+	if (r->guard_note[0])
+		jsonw_string(j, "guard", r->guard_note);
+	print_notes(j, r);
+	jsonw_close(j, '}');
+}
+
 int result_print(const struct result *r, FILE *to)
 {
 	struct jsonw j;
 
 	jsonw_begin(&j, to);
-	jsonw_open(&j, NULL, '{');
-	print_ending(&j, r);
-	print_output(&j, r);
-	print_usage(&j, r);
-	print_files(&j, r);
-	print_changes(&j, r);
-	print_denials(&j, r);
-	print_layers(&j, "layers", r);
-	if (r->interpreter)
-		jsonw_string(&j, "interpreter", r->interpreter);
-	if (r->guard_note[0])
-		jsonw_string(&j, "guard", r->guard_note);
-	print_notes(&j, r);
-	jsonw_close(&j, '}');
+	print_record(&j, r, NULL);
 	jsonw_raw(&j, "\n", 1);
 	return jsonw_finish(&j);
 }
 
+static char *print_to_memory(const struct result *r, size_t *marks, size_t *ret_len)
+{
+	struct buf text = {0};
+	struct jsonw j;
+
+	jsonw_begin_buf(&j, &text);
+	print_record(&j, r, marks);
+	jsonw_raw(&j, "", 1);
+	jsonw_finish(&j);
+	*ret_len = text.len - 1;
+	return text.data;
+}
+
 char *result_text(const struct result *r, size_t *ret_len)
 {
-	char *text = NULL;
-	FILE *to = must_alloc(open_memstream(&text, ret_len));
+	return print_to_memory(r, NULL, ret_len);
+}
 
-	result_print(r, to);
-	fclose(to);
-	must_alloc(text);
-	if (*ret_len > 0 && text[*ret_len - 1] == '\n')
-		text[--*ret_len] = '\0';
-	return text;
+/* ---- much output, in several turns ---- */
+
+struct result_printing {
+	char *frame; /* the record without its output */
+	size_t frame_len, frame_at, marks[2];
+	struct capture streams[2];
+	struct part parts[2][3];
+	size_t counts[2], stream, part, at;
+	char gaps[2][64];
+	struct buf text;
+};
+
+struct result_printing *result_printing_new(struct result *r)
+{
+	struct result_printing *p = must_alloc(calloc(1, sizeof(*p)));
+
+	p->frame = print_to_memory(r, p->marks, &p->frame_len);
+	p->streams[0] = r->out;
+	p->streams[1] = r->err;
+	r->out = r->err = (struct capture){0};
+	for (size_t i = 0; i < 2; i++)
+		p->counts[i] = split_capture(&p->streams[i], p->gaps[i], p->parts[i]);
+	return p;
+}
+
+static void copy_frame(struct result_printing *p, size_t until)
+{
+	buf_add(&p->text, p->frame + p->frame_at, until - p->frame_at);
+	p->frame_at = until;
+}
+
+/* No character is split. */
+static void print_piece(struct result_printing *p, size_t most)
+{
+	const char *bytes = p->parts[p->stream][p->part].bytes + p->at;
+	size_t left = p->parts[p->stream][p->part].len - p->at, n = left < most ? left : most;
+	struct jsonw j;
+
+	if (n < left)
+		n -= utf8_cut_at_end(bytes, n);
+	jsonw_begin_buf(&j, &p->text);
+	jsonw_text(&j, bytes, n);
+	jsonw_finish(&j);
+	p->at += n;
+	if (n < left)
+		return;
+	p->at = 0;
+	p->part++;
+}
+
+bool result_printing_step(struct result_printing *p)
+{
+	if (p->stream == 2)
+		return true;
+	copy_frame(p, p->marks[p->stream]);
+	if (p->part < p->counts[p->stream])
+		print_piece(p, 16 << 10);
+	if (p->part < p->counts[p->stream])
+		return false;
+	p->part = 0;
+	if (++p->stream == 2)
+		copy_frame(p, p->frame_len + 1);
+	return p->stream == 2;
+}
+
+char *result_printing_take(struct result_printing *p, size_t *ret_len)
+{
+	*ret_len = p->text.len - 1;
+	return take_ptr(p->text.data);
+}
+
+void result_printing_free(struct result_printing *p)
+{
+	if (!p)
+		return;
+	for (size_t i = 0; i < 2; i++) {
+		free(p->streams[i].head);
+		free(p->streams[i].tail);
+	}
+	free(p->frame);
+	buf_done(&p->text);
+	free(p);
 }
 
 void result_add_denials(struct result *r, const struct denial *from, size_t count)

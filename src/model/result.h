@@ -80,6 +80,16 @@ struct result {
 int result_print(const struct result *r, FILE *to);
 /* The same as text without the newline; the caller frees it. */
 char *result_text(const struct result *r, size_t *ret_len);
+/*
+ * The same in several steps, each a fraction of a millisecond, for much output as text (not base64). Takes the
+ * output out of r; of the rest of r nothing is needed later.
+ */
+struct result_printing *result_printing_new(struct result *r);
+/* True: the text is complete. */
+bool result_printing_step(struct result_printing *p);
+/* The caller frees it. */
+char *result_printing_take(struct result_printing *p, size_t *ret_len);
+void result_printing_free(struct result_printing *p);
 /* Its "layers" object alone. */
 int result_print_layers(const struct result *r, FILE *to);
 /* A sentence for the caller, kept as long as the record; left out if there are too many. */

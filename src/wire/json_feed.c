@@ -135,7 +135,9 @@ static bool check_utf8(struct json_feed *f, bool is_end)
 	size_t left;
 
 	while ((left = f->text.len - f->checked)) {
-		size_t n = utf8_sequence(text + f->checked, left);
+		size_t n = utf8_ascii(text + f->checked, left);
+
+		n = n ? n : utf8_sequence(text + f->checked, left);
 
 		if (!n)
 			return !is_end && left < 4 &&
@@ -228,11 +230,31 @@ static int take_unit_digit(struct json_feed *f, char c, struct err *e)
 	return 0;
 }
 
+#define EACH_BYTE(b) (0x0101010101010101ull * (b))
+
+/* Has one of the eight bytes the value 0? May say so of a byte above such a one as well. */
+static uint64_t zero_bytes(uint64_t w)
+{
+	return (w - EACH_BYTE(0x01)) & ~w & EACH_BYTE(0x80);
+}
+
+/* Eight bytes that stand for themselves in a string: no control characters, quotes or backslashes. */
+static bool is_plain_word(const char *bytes)
+{
+	uint64_t w;
+
+	memcpy(&w, bytes, sizeof(w));
+	return !(((w - EACH_BYTE(0x20)) & ~w & EACH_BYTE(0x80)) | zero_bytes(w ^ EACH_BYTE('"')) |
+		 zero_bytes(w ^ EACH_BYTE('\\')));
+}
+
 /* Plain bytes of a string; returns how many. */
 static size_t take_plain(struct json_feed *f, const char *bytes, size_t len)
 {
 	size_t n = 0;
 
+	while (n + 8 <= len && is_plain_word(bytes + n))
+		n += 8;
 	while (n < len && (unsigned char)bytes[n] >= 0x20 && bytes[n] != '"' && bytes[n] != '\\')
 		n++;
 	buf_add(&f->text, bytes, n);

@@ -436,6 +436,40 @@ static void test_done_frees_what_the_record_owns(void **state)
 	result_done(&r);
 }
 
+/* The same bytes, however the output falls into steps, and characters are not split. */
+static void test_printed_in_steps(void **state)
+{
+	static const char *const patterns[] = {"abc", "a\xe2\x82\xac", "\xf0\x9f\x98\x80",
+					       "\x00\n\"", "\xff\xe2\x82"};
+	const size_t len = 100001;
+
+	for (size_t i = 0; i < ARRAY_LEN(patterns); i++) {
+		struct result r = plain();
+		struct result_printing *p;
+		size_t period = i == 3 ? 3 : strlen(patterns[i]), whole_len, steps = 0,
+		       in_steps_len;
+		char *whole, *in_steps;
+
+		r.out = (struct capture){malloc(len), len, malloc(len), len, 5 * len};
+		r.err = (struct capture){.head = malloc(len), .head_len = len, .total = len};
+		for (size_t j = 0; j < len; j++)
+			r.out.head[j] = r.out.tail[j] = r.err.head[j] = patterns[i][j % period];
+		whole = result_text(&r, &whole_len);
+		p = result_printing_new(&r);
+		assert_null(r.out.head);
+		while (!result_printing_step(p))
+			steps++;
+		assert_true(steps > 10);
+		in_steps = result_printing_take(p, &in_steps_len);
+		assert_int_equal(in_steps_len, whole_len);
+		assert_memory_equal(in_steps, whole, whole_len + 1);
+		free(whole);
+		free(in_steps);
+		result_printing_free(p);
+		result_done(&r);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -453,6 +487,7 @@ int main(void)
 		cmocka_unit_test(test_full_device_is_an_error),
 		cmocka_unit_test(test_numbers_that_json_lacks),
 		cmocka_unit_test(test_base64),
+		cmocka_unit_test(test_printed_in_steps),
 		cmocka_unit_test(test_done_frees_what_the_record_owns),
 	};
 

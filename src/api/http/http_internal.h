@@ -35,9 +35,9 @@
 #define LINGER_MS 2000 /* for a client to read an answer that came before the end of its body */
 #define LINGER_BYTES (128u << 20)
 #define HALF_CLOSED_MS 200	  /* after a request: until then its end of file is no hang-up */
-#define TURN_BYTES (256u << 10)	  /* read or written for one connection before the others */
-#define TURN_NS 250000		  /* for one tenant before the others */
-#define ROUND_NS 1000000	  /* for all tenants before the rest of the loop */
+#define TURN_BYTES (64u << 10)	  /* read or written for one connection before the others */
+#define TURN_NS 100000		  /* for one tenant before the others */
+#define ROUND_NS 250000		  /* for all tenants before the rest of the loop */
 #define OPEN_BODY_MAX (64u << 10) /* of a request without authentication */
 #define JSON_MAX (2u << 20)
 #define BIG_MAX (16u << 20)

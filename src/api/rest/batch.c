@@ -151,7 +151,7 @@ static void keep_record(struct batch_task *t, const struct result *r, const stru
 	buf_done(&out);
 }
 
-static void on_task(void *arg, const struct result *record, const struct err *e)
+static void on_task(void *arg, struct result *record, const struct err *e)
 {
 	struct batch_task *t = arg;
 	struct batch *b = t->batch;

@@ -1,5 +1,6 @@
 /* What the handlers of the REST door share: entering a route, reading arguments, common answers. */
 #include "api/rest/rest.h"
+#include "auth/shares.h"
 
 bool v1_body(struct exchange *x)
 {
@@ -130,12 +131,63 @@ void v1_answer_created(void *arg, json_t *value, const struct err *e)
 	answer_value(arg, 201, value, e);
 }
 
-void v1_answer_result(struct exchange *x, const struct result *r)
-{
-	size_t len;
-	char *text = result_text(r, &len);
+/* ---- records ---- */
 
-	exchange_reply_take(x, 200, "application/json", text, len);
+#define PRINTED_AT_ONCE (64u << 10) /* of output */
+
+struct long_record {
+	struct exchange *x;
+	struct result_printing *printing;
+	size_t kept;
+	struct loop_task task;
+};
+
+static void long_record_done(void *data)
+{
+	struct long_record *l = data;
+
+	loop_task_remove(l->x->api->loop, &l->task);
+	result_printing_free(l->printing);
+}
+
+static void print_some(void *arg)
+{
+	struct long_record *l = arg;
+	struct loop *loop = l->x->api->loop;
+	size_t len;
+	char *text;
+
+	while (!result_printing_step(l->printing))
+		if (loop_turn_is_over(loop)) {
+			loop_task_add(loop, &l->task);
+			return;
+		}
+	text = result_printing_take(l->printing, &len);
+	/* From here on the answer itself is counted. */
+	exchange_keep(l->x, 0 - l->kept);
+	exchange_reply_take(l->x, 200, "application/json", text, len);
+}
+
+void v1_answer_result(struct exchange *x, struct result *r)
+{
+	size_t output = r->out.head_len + r->out.tail_len + r->err.head_len + r->err.tail_len, len;
+	struct long_record *l;
+	char *text;
+
+	if (output < PRINTED_AT_ONCE || r->base64) {
+		text = result_text(r, &len);
+		exchange_reply_take(x, 200, "application/json", text, len);
+		return;
+	}
+	l = must_alloc(calloc(1, sizeof(*l)));
+	exchange_also_free(x, l, long_record_done);
+	*l = (struct long_record){.x = x, .printing = result_printing_new(r), .kept = output};
+	l->task = (struct loop_task){
+		.call = print_some,
+		.arg = l,
+		.user = shares_user(manager_shares(x->api->manager), x->caller.token)};
+	exchange_keep(x, output);
+	loop_task_add(x->api->loop, &l->task);
 }
 
 void v1_answer_empty(void *arg, json_t *value, const struct err *e)

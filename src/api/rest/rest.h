@@ -32,7 +32,8 @@ int v1_read_mode(const char *text, uint32_t dflt, uint32_t max, uint32_t *ret, s
 /* Callbacks whose arg is the exchange. */
 void v1_answer_sandbox(void *arg, struct sandbox *s, const struct err *e);
 void v1_answer_json(void *arg, json_t *value, const struct err *e);
-void v1_answer_result(struct exchange *x, const struct result *r);
+/* May take the output out of the record. */
+void v1_answer_result(struct exchange *x, struct result *r);
 void v1_answer_created(void *arg, json_t *value, const struct err *e); /* 201 */
 void v1_answer_empty(void *arg, json_t *value, const struct err *e);   /* 204 */
 
@@ -128,7 +129,7 @@ void snippet_request(const struct language *l, const char *path, struct exec_req
  */
 struct run;
 /* The record is valid during the callback. */
-typedef void (*run_done)(void *arg, const struct result *r, const struct err *e);
+typedef void (*run_done)(void *arg, struct result *r, const struct err *e);
 /* The body is used until the end; NULL and e if it is wrong. */
 struct run *run_start(struct api *api, const struct caller *who, json_t *body, run_done done,
 		      void *arg, struct err *e);

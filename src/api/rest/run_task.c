@@ -613,7 +613,7 @@ struct running {
 	struct run *run;
 };
 
-static void on_run_done(void *arg, const struct result *record, const struct err *e)
+static void on_run_done(void *arg, struct result *record, const struct err *e)
 {
 	struct running *r = arg;
 
@@ -630,6 +630,9 @@ static void on_run_gone(void *arg)
 {
 	struct running *r = arg;
 
+	/* Its record is printed already. */
+	if (!r->run)
+		return;
 	run_cancel(take_ptr(r->run));
 	exchange_answer_gone(r->x);
 }

@@ -6,6 +6,7 @@
 #include "daemon/broker/start_banner.h"
 #include "daemon/broker/broker_internal.h"
 #include "kern/caps.h"
+#include "kern/sched.h"
 
 #include <sys/inotify.h>
 #include <sys/mman.h>
@@ -468,6 +469,7 @@ int daemon_serve(const struct serve_options *o)
 		printf("%s: fine\n", d->config_file ? d->config_file : "defaults");
 		return fflush(stdout) == 0 ? 0 : 125;
 	}
+	sched_lead();
 	if (start_daemon(d, &e) < 0) {
 		fprintf(stderr, "cloche: %s\n", e.msg);
 		stop_daemon(d);

@@ -169,6 +169,7 @@ static void exec_role(struct daemon *d, const struct role_start *s)
 	sigset_t none;
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+	setsid(); /* see sched_lead */
 	if (s->in_userns && userns_map_self(0, d->uid, 0, d->gid, &e) < 0)
 		_exit(125);
 	for (int i = 0; i < 4; i++)

@@ -61,6 +61,17 @@ static int clone_inside(struct keeper *k, struct inside_fds *fds, struct err *e)
 	return 0;
 }
 
+/*
+ * A sandbox of the daemon has the weight of one lane of a warm host: the daemon and the inits of warm hosts, which
+ * all tenants wait for, come first.
+ */
+static void make_cgroup(struct keeper *k)
+{
+	cgroup_create(&k->cgroup, &k->plan.spec->limits);
+	if (k->plan.guest && !k->plan.guest->warm_host)
+		cgroup_give_way(&k->cgroup);
+}
+
 int launch_start(struct keeper *k, struct inside_fds *fds, struct err *e)
 {
 	int pair[2];
@@ -72,7 +83,7 @@ int launch_start(struct keeper *k, struct inside_fds *fds, struct err *e)
 	fds->keeper_control = pair[0];
 	fds->scratch = k->scratch;
 	if (k->cgroup.name[0] && cgroup_is_unified(&k->cgroup))
-		cgroup_create(&k->cgroup, &k->plan.spec->limits);
+		make_cgroup(k);
 	/*
 	 * As root it always pays for a run: otherwise pid 1 and the process that makes the network
 	 * namespace would run one after the other. Without root, or in the daemon, moving processes
@@ -192,7 +203,7 @@ static int send_rights(struct keeper *k, struct err *e)
 		 * On v1 the command joins by itself, and its init stays outside at level process.
 		 */
 		k->cgroup.all_foreign = k->plan.spec->level == LEVEL_PROCESS;
-		cgroup_create(&k->cgroup, &k->plan.spec->limits);
+		make_cgroup(k);
 	}
 	m.cgroup_layers = k->cgroup.layers;
 	if (k->cgroup.version == 2 && !cgroup_contains(&k->cgroup, k->pid))
