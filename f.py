@@ -1,2 +1,0 @@
-zz=5
-print(zz)
