@@ -371,7 +371,7 @@ static int refuse_unbuilt(const struct sandbox_spec *s, struct err *e)
 	static const struct {
 		const char *field;
 		int last_built; /* values of the enum above it are not built yet */
-	} rows[] = {{"level", LEVEL_PROCESS}, {"provider", PROVIDER_NS}, {"net", NET_NONE}};
+	} rows[] = {{"level", LEVEL_PROCESS}, {"provider", PROVIDER_NS}, {"net", NET_PUBLIC}};
 
 	if (s->provider == PROVIDER_E2B && s->level <= LEVEL_PROCESS)
 		return err_field(e, ERR_UNSUPPORTED, "provider",

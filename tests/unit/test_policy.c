@@ -258,7 +258,7 @@ static void test_bad_values(void **state)
 		{"tty: 1\n", "p.yaml:1: ", "neither true nor false"},
 		{"level: jail\n", "p.yaml:1: ", "container"},
 		{"level: vm\n", "p.yaml:1: ", "not built yet"},
-		{"\nnet: public\n", "p.yaml:2: ", "not built yet"},
+		{"\nnet: isolated\n", "p.yaml:2: ", "not built yet"},
 		{"net_rate: 1Mbyte\n", "p.yaml:1: ", "net_rate: '1Mbyte' is not a rate"},
 		{"net: none\nnet_rate: 1M\n", "p.yaml:2: ", "net_rate: net is none"},
 		{"deny: [a.com]\n", "p.yaml:1: ", "deny: net is none"},
