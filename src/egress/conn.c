@@ -536,7 +536,12 @@ void conn_dial(struct conn *c, const char *name, const unsigned char address[16]
 	c->port = port;
 	c->upstream = UPSTREAM_WAITING;
 	conn_decide(c, 0, NULL, &c->answer);
-	if (!c->answer.allowed && c->uplink->asks)
+	if (c->uplink->role->is_held) {
+		c->answer.allowed = false;
+		snprintf(c->answer.why, sizeof(c->answer.why), "audit");
+		c->answer.remedy[0] = '\0';
+		refuse_upstream(c);
+	} else if (!c->answer.allowed && c->uplink->asks)
 		ask(c);
 	else
 		dial_or_refuse(c, c->answer.allowed);

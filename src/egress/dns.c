@@ -157,6 +157,9 @@ static bool answer(struct lookup *l, struct buf *out)
 		answer_pointer(l, out);
 	} else if (strcasecmp(l->query.name, "localhost") == 0) {
 		answer_localhost(l, out);
+	} else if (l->uplink->role->is_held) {
+		deny(l, "audit", NULL);
+		dns_answer_begin(out, &l->query, DNS_SERVFAIL);
 	} else if (!name_is_allowed(l)) {
 		deny(l, l->answer.why, l->answer.remedy);
 		dns_answer_begin(out, &l->query, DNS_NXDOMAIN);

@@ -36,7 +36,6 @@ struct role {
 	struct loop *loop;
 	struct loop_watch control; /* the socket to the broker or keeper */
 	struct records *records;
-	bool has_settings;
 	struct egress_settings settings;
 	struct resolver *resolver;
 	struct uplink *uplinks;
@@ -46,7 +45,8 @@ struct role {
 	struct loop_timer tick;	      /* once a second: meters, denials, rates */
 	int route;		      /* netlink socket that tells the host's own addresses */
 	bool one_run;		      /* serves one `cloche run`, and ends with its keeper */
-	void *inspector;	      /* what TLS inspection keeps for all sandboxes */
+	bool is_held;	 /* the audit log cannot be written: nothing new is opened or looked up */
+	void *inspector; /* what TLS inspection keeps for all sandboxes */
 	char scratch[256 << 10];
 };
 
@@ -110,7 +110,6 @@ const char *uplink_count_bytes(struct uplink *s, bool up, size_t len);
 struct uplink *uplink_find(struct role *r, const char *id);
 /* Takes over the fds. */
 int uplink_add(struct role *r, const struct egress_add *a, const int *fds, struct err *e);
-int uplink_listen(struct uplink *s, const struct egress_add *a, const int *fds, struct err *e);
 /* Each takes over the fd. After an error the sandbox has no rules. */
 int uplink_set_rules(struct uplink *s, int fd, struct err *e);
 int uplink_set_secrets(struct uplink *s, int fd, struct err *e);

@@ -91,6 +91,14 @@ static bool check_name(struct conn *c, enum tls_hello kind, const char *sni)
 
 /* ---- the first bytes ---- */
 
+static bool is_lost(struct conn *c)
+{
+	if (c->upstream != UPSTREAM_REFUSED && c->upstream != UPSTREAM_FAILED)
+		return false;
+	conn_reset(c);
+	return true;
+}
+
 static void wait_for_more(struct conn *c, const char *why)
 {
 	if (c->client.ended)
@@ -99,12 +107,69 @@ static void wait_for_more(struct conn *c, const char *why)
 		conn_hold(c, FIRST_MS, why);
 }
 
+/* Could these bytes, the beginning of a line, begin with a method that most servers know? */
+static bool may_be_known_method(const char *bytes, size_t len)
+{
+	size_t word = 0;
+
+	while (word < len && is_token(bytes[word]))
+		word++;
+	for (unsigned m = NET_GET; m <= NET_CONNECT; m *= 2) {
+		const char *name = net_method_name(m);
+
+		if (word <= strlen(name) && strncasecmp(name, bytes, word) == 0)
+			return true;
+	}
+	return false;
+}
+
+/*
+ * In some protocols a client sends a word and waits. So bytes that may still become HTTP, but with an unusual
+ * method, are passed on at once. If HTTP comes of them after all, the connection ends before the server has
+ * the whole line.
+ */
+static void begun_step(struct conn *c)
+{
+	struct buf *line = c->state, *in = &c->client.in;
+	enum looks looks = LOOKS_MORE;
+
+	if (is_lost(c))
+		return;
+	if (!line)
+		line = c->state = must_alloc(calloc(1, sizeof(*line)));
+	conn_pass(&c->server, &c->client);
+	if (in->len) {
+		buf_add(line, buf_head(in), in->len);
+		looks = looks_like_http(buf_head(line), line->len);
+	}
+	if (looks == LOOKS_HTTP) {
+		conn_deny(c, "HTTP whose first line came in parts", NULL);
+		return;
+	}
+	conn_pass(&c->client, &c->server);
+	if (looks == LOOKS_OTHER || line->len > LINE_MAX_BYTES)
+		conn_hand_over(c, &conn_relay);
+}
+
+static void begun_done(struct conn *c)
+{
+	if (c->state)
+		buf_done(c->state);
+	free(c->state);
+}
+
+static const struct handler conn_begun = {.name = "begun", .step = begun_step, .done = begun_done};
+
 static void choose_plain(struct conn *c)
 {
-	switch (looks_like_http(buf_head(&c->client.in), c->client.in.len)) {
+	const struct buf *in = &c->client.in;
+
+	switch (looks_like_http(buf_head(in), in->len)) {
 	case LOOKS_MORE:
-		if (c->client.in.len > LINE_MAX_BYTES)
+		if (in->len > LINE_MAX_BYTES)
 			conn_deny(c, "the first line is too long", NULL);
+		else if (!c->answer.http && !may_be_known_method(buf_head(in), in->len))
+			conn_hand_over(c, &conn_begun);
 		else
 			wait_for_more(c, "incomplete first line");
 		return;
@@ -131,14 +196,6 @@ static void choose(struct conn *c)
 		choose_plain(c);
 	else if (check_name(c, kind, found.name))
 		conn_hand_over(c, c->answer.inspect ? &conn_inspect : &conn_tls);
-}
-
-static bool is_lost(struct conn *c)
-{
-	if (c->upstream != UPSTREAM_REFUSED && c->upstream != UPSTREAM_FAILED)
-		return false;
-	conn_reset(c);
-	return true;
 }
 
 static void first_bytes_step(struct conn *c)

@@ -55,35 +55,52 @@ static void serve_uplink(struct uplink *s, const struct egress *m, int *fds, str
 	case EGRESS_REMOVE:
 		uplink_remove(s);
 		break;
-	case EGRESS_LISTENERS:
-		uplink_listen(s, &m->add, fds, e);
-		memset(fds, -1, EGRESS_FDS * sizeof(*fds));
-		break;
 	default:
 		err_set(e, ERR_UNSUPPORTED, "unexpected message");
 	}
 }
 
+/* Messages about all sandboxes. False: it is about one. */
+static bool serve_role(struct role *r, const struct egress *m, int *fds, struct err *e)
+{
+	switch (m->type) {
+	case EGRESS_SETTINGS:
+		read_settings(r, take_fd(&fds[0]), e);
+		return true;
+	case EGRESS_PING:
+		records_send(r, &(struct egress){.type = EGRESS_PONG}, -1);
+		return true;
+	case EGRESS_HOLD:
+	case EGRESS_GO_ON:
+		r->is_held = m->type == EGRESS_HOLD;
+		return true;
+	default:
+		return false;
+	}
+}
+
 static void serve(struct role *r, const struct egress *m, int *fds)
 {
-	struct uplink *s = m->type == EGRESS_SETTINGS ? NULL : uplink_find(r, m->id);
 	struct egress gone = {.type = EGRESS_GONE};
+	struct uplink *s = NULL;
 	struct err e = {0};
+	const char *id = "";
 
-	if (m->type == EGRESS_SETTINGS) {
-		read_settings(r, take_fd(&fds[0]), &e);
-	} else if (m->type == EGRESS_ADD) {
-		uplink_add(r, &m->add, fds, &e);
-		memset(fds, -1, EGRESS_FDS * sizeof(*fds));
-	} else if (s) {
-		serve_uplink(s, m, fds, &e);
-	} else if (m->type == EGRESS_REMOVE) {
-		memcpy(gone.meter.id, m->id, sizeof(gone.meter.id));
-		records_send(r, &gone, -1);
+	if (!serve_role(r, m, fds, &e)) {
+		id = m->id;
+		s = uplink_find(r, id);
+		if (m->type == EGRESS_ADD) {
+			uplink_add(r, &m->add, fds, &e);
+			memset(fds, -1, EGRESS_FDS * sizeof(*fds));
+		} else if (s) {
+			serve_uplink(s, m, fds, &e);
+		} else if (m->type == EGRESS_REMOVE) {
+			memcpy(gone.meter.id, id, sizeof(gone.meter.id));
+			records_send(r, &gone, -1);
+		}
 	}
 	if (e.kind)
-		log_error("egress: message failed", "sandbox",
-			  m->type == EGRESS_SETTINGS ? "" : m->id, "error", e.msg);
+		log_error("egress: message failed", "sandbox", id, "error", e.msg);
 	for (size_t i = 0; i < EGRESS_FDS; i++)
 		close_fd(&fds[i]);
 }

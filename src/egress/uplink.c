@@ -273,11 +273,11 @@ static int listener_init(struct listener *l, struct uplink *s, int fd)
 	return fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
-int uplink_listen(struct uplink *s, const struct egress_add *a, const int *fds, struct err *e)
+static int uplink_listen(struct uplink *s, const struct egress_add *a, const int *fds,
+			 struct err *e)
 {
 	bool ok = true;
 
-	close_listeners(s);
 	memcpy(s->own4, a->own4, sizeof(s->own4));
 	memcpy(s->own6, a->own6, sizeof(s->own6));
 	memcpy(s->prefix6, a->prefix6, sizeof(s->prefix6));

@@ -43,12 +43,13 @@ static const struct shape {
 	[EGRESS_PEER_SOCKET] = {peer_texts, sizeof(struct egress_peer), MAYBE_FD},
 	[EGRESS_VERDICT] = {verdict_texts, sizeof(struct egress_verdict), NO_FD},
 	[EGRESS_REMOVE] = {id_texts, IPC_ID, NO_FD},
-	[EGRESS_LISTENERS] = {add_texts, sizeof(struct egress_add), COUNTED_FDS},
+	[EGRESS_PING... EGRESS_GO_ON] = {no_texts, 0, NO_FD},
 	[EGRESS_METER] = {meter_texts, sizeof(struct egress_meter), NO_FD},
 	[EGRESS_RECORD... EGRESS_ASK] = {record_texts, sizeof(struct egress_record), NO_FD},
 	[EGRESS_CA] = {id_texts, IPC_ID, ONE_FD},
 	[EGRESS_WANT_PEER] = {peer_texts, sizeof(struct egress_peer), NO_FD},
 	[EGRESS_GONE] = {meter_texts, sizeof(struct egress_meter), NO_FD},
+	[EGRESS_PONG] = {no_texts, 0, NO_FD},
 };
 
 static const struct shape *shape_of(uint32_t type)
@@ -85,7 +86,7 @@ bool egress_is_well_formed(const struct egress *m, size_t len, size_t fd_count)
 	if (len < HEAD)
 		return false;
 	s = shape_of(m->type);
-	if (!s || len != HEAD + s->size || !has_its_fds(s, m, fd_count))
+	if (!s || m->zero || len != HEAD + s->size || !has_its_fds(s, m, fd_count))
 		return false;
 	for (const struct egress_string *t = s->texts; t->size; t++)
 		if (!str_has_end((const char *)m + t->at, t->size))

@@ -23,9 +23,9 @@ enum egress_type {
 	EGRESS_PEER_SOCKET, /* answer to EGRESS_WANT_PEER; fd: a connected or unconnected socket in the peer's namespace */
 	EGRESS_VERDICT, /* egress_verdict: the answer to EGRESS_ASK */
 	EGRESS_REMOVE,	/* id: closes everything, answers EGRESS_GONE with the last numbers */
-	EGRESS_LISTENERS, /* egress_add; fds: new listeners of a sandbox that is known: its network was made again */
-	EGRESS_PING, /* nothing: answered by EGRESS_PONG, to prove that its loop runs */
-	EGRESS_HOLD, /* egress_verdict: with allow 0 new connections of all sandboxes are refused ("audit"), until allow 1 */
+	EGRESS_PING,	/* answered by EGRESS_PONG, to prove that its loop runs */
+	EGRESS_HOLD,	/* new connections and lookups of all sandboxes are refused ("audit"), */
+	EGRESS_GO_ON,	/* until this */
 	/* from egress */
 	EGRESS_METER = 32, /* egress_meter: once a second while it changes, and at the end */
 	EGRESS_RECORD,	   /* egress_record: an attempt was decided, or a connection has ended */
@@ -33,7 +33,7 @@ enum egress_type {
 	EGRESS_CA, /* id; fd: memfd, the sandbox's CA certificate in PEM; after EGRESS_RULES that inspect */
 	EGRESS_WANT_PEER, /* egress_peer: a socket in that namespace is needed */
 	EGRESS_GONE,	  /* egress_meter: EGRESS_REMOVE is done */
-	EGRESS_PONG,	  /* nothing */
+	EGRESS_PONG,
 };
 
 struct egress_settings {
@@ -105,7 +105,7 @@ struct egress_secret {
 };
 
 struct egress {
-	uint32_t type, serial;
+	uint32_t type, zero;
 	union {
 		char id[IPC_ID];
 		struct egress_add add;

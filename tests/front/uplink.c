@@ -1,11 +1,13 @@
 /*
  * uplink EGRESS [OPTION...] -- COMMAND...: takes the place of the keeper in tests of cloche-egress. Makes a network
- * namespace, starts EGRESS outside of it, and runs COMMAND inside. Messages of EGRESS are written to fd 5 as lines,
- * if there is one; lines on fd 6 are orders: "allow RULE", "deny RULE", "apply", "remove", "verdict SERIAL 0|1".
+ * namespace, starts EGRESS outside of it, and runs COMMAND inside. Messages of EGRESS are written as lines to the fd
+ * --events; lines on the fd --orders are orders: "allow RULE", "deny RULE", "clear", "apply", "remove", "hold",
+ * "go on", "ping", "garbage", "verdict SERIAL 0|1".
  *
  *   --mode none|allow|public  --allow RULE  --deny RULE  --dns ADDRESS  --proxy URL  --names FILE  --ask
  *   --tx-bytes N  --rx-bytes N  --tx-rate N  --rx-rate N  --connections N  --open N  --budget-names N
- *   --requests N  --sandboxes N (so many more, idle, for measurements)  --rules N (so many more rules)
+ *   --requests N  --connect-ms N  --idle-ms N  --ca FILE
+ *   --sandboxes N (so many more, idle)  --rules N (so many more rules)  --with COMMAND (sh -c, in a sandbox of its own)
  */
 #include "base/fd_message.h"
 #include "net/redirect.h"
@@ -19,18 +21,17 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 
-#define OUT_FD 5
-#define IN_FD 6
-
 static struct {
 	const char *egress, *names, *mode;
 	struct list allow, deny;
 	struct egress_settings settings;
 	struct net_budget budget;
+	struct list with;
 	bool asks;
+	int events, orders;
 	unsigned sandboxes, more_rules;
 	struct net_setup setup;
-} o = {.mode = "allow"};
+} o = {.mode = "allow", .events = -1, .orders = -1};
 
 static void die(const char *what)
 {
@@ -182,18 +183,22 @@ static void show(const struct egress *m)
 	const struct egress_record *r = &m->record;
 	const struct egress_meter *t = &m->meter;
 
+	if (o.events < 0)
+		return;
 	if (m->type == EGRESS_RECORD || m->type == EGRESS_ASK)
-		dprintf(OUT_FD,
-			"%s\t%d\t%" PRIu64 "\t%s\t%s\t%u\t%s\t%s\t%s\t%" PRIu64 "\t%" PRIu64
+		dprintf(o.events,
+			"%s\t%s\t%d\t%d\t%" PRIu64 "\t%s\t%s\t%u\t%s\t%s\t%s\t%" PRIu64 "\t%" PRIu64
 			"\t%u\n",
-			m->type == EGRESS_ASK ? "ask" : "record", r->phase, r->serial, r->name,
-			r->address, r->port, r->rule, r->why, r->remedy, r->tx_bytes, r->rx_bytes,
-			r->count);
+			m->type == EGRESS_ASK ? "ask" : "record", r->id, r->phase, r->udp,
+			r->serial, r->name, r->address, r->port, r->rule, r->why, r->remedy,
+			r->tx_bytes, r->rx_bytes, r->count);
 	else if (m->type == EGRESS_METER || m->type == EGRESS_GONE)
-		dprintf(OUT_FD,
-			"%s\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\n",
-			m->type == EGRESS_METER ? "meter" : "gone", t->tx_bytes, t->rx_bytes,
+		dprintf(o.events,
+			"%s\t%s\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\t%" PRIu64 "\n",
+			m->type == EGRESS_METER ? "meter" : "gone", t->id, t->tx_bytes, t->rx_bytes,
 			t->connections, t->open, t->denied);
+	else if (m->type == EGRESS_PONG)
+		dprintf(o.events, "pong\n");
 }
 
 static void obey(int sock, char *line)
@@ -209,6 +214,12 @@ static void obey(int sock, char *line)
 		list_done(&o.allow);
 	else if (str_equal(line, "apply"))
 		send_rules(sock, "main");
+	else if (str_equal(line, "hold"))
+		send_message(sock, &(struct egress){.type = EGRESS_HOLD}, NULL, NULL, 0);
+	else if (str_equal(line, "go on"))
+		send_message(sock, &(struct egress){.type = EGRESS_GO_ON}, NULL, NULL, 0);
+	else if (str_equal(line, "ping"))
+		send_message(sock, &(struct egress){.type = EGRESS_PING}, NULL, NULL, 0);
 	else if (str_equal(line, "garbage"))
 		send(sock, "garbage", 7, MSG_NOSIGNAL);
 	else if (str_equal(line, "remove"))
@@ -219,10 +230,9 @@ static void obey(int sock, char *line)
 	}
 }
 
-static void serve(int sock, int command, bool has_out, bool has_in)
+static void serve(int sock, int command)
 {
-	struct pollfd p[3] = {
-		{sock, POLLIN, 0}, {has_in ? IN_FD : -1, POLLIN, 0}, {command, POLLIN, 0}};
+	struct pollfd p[3] = {{sock, POLLIN, 0}, {o.orders, POLLIN, 0}, {command, POLLIN, 0}};
 	static char line[4096];
 	int fds[EGRESS_FDS];
 	struct egress m;
@@ -234,11 +244,10 @@ static void serve(int sock, int command, bool has_out, bool has_in)
 				return;
 			for (size_t i = 0; i < count; i++)
 				close(fds[i]);
-			if (has_out)
-				show(&m);
+			show(&m);
 		}
 		if (p[1].revents) {
-			ssize_t n = read(IN_FD, line, sizeof(line) - 1);
+			ssize_t n = read(o.orders, line, sizeof(line) - 1);
 			char *save = NULL;
 
 			if (n <= 0)
@@ -280,6 +289,16 @@ static int read_options(int argc, char **argv)
 			snprintf(o.settings.proxy, sizeof(o.settings.proxy), "%s", v);
 		else if (str_equal(k, "connect-ms"))
 			o.settings.connect_ms = number(v);
+		else if (str_equal(k, "idle-ms"))
+			o.settings.idle_ms = number(v);
+		else if (str_equal(k, "ca"))
+			snprintf(o.settings.ca_file, sizeof(o.settings.ca_file), "%s", v);
+		else if (str_equal(k, "events"))
+			o.events = (int)number(v);
+		else if (str_equal(k, "orders"))
+			o.orders = (int)number(v);
+		else if (str_equal(k, "with"))
+			list_add(&o.with, v);
 		else if (str_equal(k, "ask"))
 			o.asks = number(v);
 		else if (str_equal(k, "sandboxes"))
@@ -312,37 +331,37 @@ static int read_options(int argc, char **argv)
 	return i + 1;
 }
 
-/* Namespaces without a program in them. */
-static void add_idle(int sock, unsigned count)
+/* Another namespace; without a command none of its processes stays. */
+static void add_another(int sock, const char *id, const char *command)
 {
-	for (unsigned i = 0; i < count; i++) {
-		struct net_listeners l;
-		char id[IPC_ID];
-		int pair[2];
-		pid_t pid;
+	struct net_listeners l;
+	int pair[2];
+	pid_t pid;
 
-		if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
-			die("socketpair");
-		pid = fork();
-		if (pid == 0) {
-			make_network(pair[1]);
-			_exit(0);
-		}
-		close(pair[1]);
-		receive_listeners(pair[0], &l);
-		waitpid(pid, NULL, 0);
-		snprintf(id, sizeof(id), "idle%u", i);
-		add_sandbox(sock, id, &l);
-		close(pair[0]);
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		die("socketpair");
+	pid = fork();
+	if (pid == 0) {
+		prctl(PR_SET_PDEATHSIG, SIGKILL);
+		make_network(pair[1]);
+		if (command)
+			execl("/bin/sh", "sh", "-c", command, NULL);
+		_exit(0);
 	}
+	close(pair[1]);
+	receive_listeners(pair[0], &l);
+	if (!command)
+		waitpid(pid, NULL, 0);
+	add_sandbox(sock, id, &l);
+	close(pair[0]);
 }
 
 int main(int argc, char **argv)
 {
 	int first = read_options(argc, argv), pair[2], go[2], sock, status, fd;
-	bool has_out = fcntl(OUT_FD, F_GETFD) >= 0, has_in = fcntl(IN_FD, F_GETFD) >= 0;
 	auto_buf struct buf policy = {0};
 	struct net_listeners l;
+	struct err e = {0};
 	pid_t egress, command;
 	char pid[16];
 
@@ -362,21 +381,28 @@ int main(int argc, char **argv)
 		make_network(pair[1]);
 		if (read(go[0], &c, 1) != 1)
 			_exit(125);
-		close(OUT_FD);
-		close(IN_FD);
+		close_fd(&o.events);
+		close_fd(&o.orders);
 		execvp(argv[first], argv + first);
 		die(argv[first]);
 	}
 	close(pair[1]);
-	fd = memfd_of(&o.settings, sizeof(o.settings));
+	fd = egress_settings_fd(&o.settings, &e);
+	if (fd < 0)
+		die(e.msg);
 	send_message(sock, &(struct egress){.type = EGRESS_SETTINGS}, NULL, &fd, 1);
 	receive_listeners(pair[0], &l);
 	add_sandbox(sock, "main", &l);
-	add_idle(sock, o.sandboxes);
+	for (unsigned i = 0; i < o.sandboxes + o.with.count; i++) {
+		char id[IPC_ID];
+
+		snprintf(id, sizeof(id), "other%u", i);
+		add_another(sock, id, i < o.with.count ? o.with.items[i] : NULL);
+	}
 	if (write(go[1], "g", 1) != 1)
 		die("write");
 	fd = (int)syscall(434, command, 0); /* pidfd_open */
-	serve(sock, fd, has_out, has_in);
+	serve(sock, fd);
 	if (waitpid(command, &status, 0) < 0)
 		die("wait");
 	/* What the command did last is told, too. */
@@ -388,8 +414,7 @@ int main(int argc, char **argv)
 
 		if (egress_receive(sock, &m, fds, EGRESS_FDS, &count) <= 0)
 			break;
-		if (has_out)
-			show(&m);
+		show(&m);
 	}
 	close(sock);
 	waitpid(egress, NULL, 0);

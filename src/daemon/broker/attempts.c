@@ -16,7 +16,7 @@ static void on_written(void *arg, const struct err *e)
 {
 	struct daemon *d = arg;
 	bool holds = e != NULL;
-	struct egress m = {.type = EGRESS_HOLD, .verdict.allow = !holds};
+	struct egress m = {.type = holds ? EGRESS_HOLD : EGRESS_GO_ON};
 
 	if (holds)
 		loop_timer_set(d->loop, &d->egress.held, HELD_MS);

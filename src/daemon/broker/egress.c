@@ -104,6 +104,8 @@ void egress_send_settings(struct daemon *d)
 	const struct config_network *n = &d->config->network;
 	struct egress m = {.type = EGRESS_SETTINGS};
 	struct egress_settings *s = must_alloc(calloc(1, sizeof(*s)));
+	auto_close int fd = -1;
+	struct err e = {0};
 
 	s->dns_count = n->dns_count;
 	memcpy(s->dns, n->dns, sizeof(s->dns));
@@ -111,7 +113,15 @@ void egress_send_settings(struct daemon *d)
 	snprintf(s->ca_file, sizeof(s->ca_file), "%s", n->ca_file);
 	if (n->proxy_auth_file[0])
 		read_proxy_auth(n->proxy_auth_file, s->proxy_auth, sizeof(s->proxy_auth));
-	egress_tell_bytes(d, &m, s, sizeof(*s));
+	fd = egress_settings_fd(s, &e);
+	if (fd < 0) {
+		/* Hosts with other certificates are refused then. */
+		log_error("network.ca_file is not used", "error", e.msg);
+		s->ca_file[0] = '\0';
+		fd = egress_settings_fd(s, &e);
+	}
+	if (fd >= 0)
+		egress_tell(d, &m, &fd, 1);
 	explicit_bzero(s, sizeof(*s));
 	free(s);
 	d->egress_settings = *n;
