@@ -52,6 +52,7 @@ static bool read_arguments(int argc, char **argv, struct role *r, struct role_co
 			ret->rootless = false;
 			ret->uid = ret->gid = NOBODY;
 		}
+		ret->is_callers = ret->rootless;
 		return true;
 	}
 	if (argc != 7 || !str_equal(argv[1], "role") || !str_equal(argv[2], "egress"))

@@ -84,7 +84,8 @@ int confine(const struct role_confinement *c, struct err *e)
 	    set_limit(RLIMIT_NOFILE, c->open_files, e) < 0 || set_limit(RLIMIT_CORE, 0, e) < 0)
 		return -1;
 	/* Dropping the bounding set needs a capability that goes with the ids. */
-	if (caps_drop_bounding(e) < 0 || change_ids(c, e) < 0 || caps_clear(e) < 0)
+	if ((!c->is_callers && caps_drop_bounding(e) < 0) || change_ids(c, e) < 0 ||
+	    caps_clear(e) < 0)
 		return -1;
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 || prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
 		return err_sys(e, "cannot give up privileges");
@@ -92,7 +93,7 @@ int confine(const struct role_confinement *c, struct err *e)
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0)
 		return err_sys(e, "cannot set the parent-death signal");
 	/* Tried, not believed (rule 1). */
-	if (!caps_none(true))
+	if (!caps_none(!c->is_callers))
 		return err_set(e, ERR_SYSTEM, "a capability is left");
 	return restrict_paths(c->readable, e) < 0 ? -1 : seccomp_load(c->profile, NULL, e);
 }

@@ -10,6 +10,7 @@ struct role_confinement {
 	uid_t uid;		     /* as root; otherwise left alone */
 	gid_t gid;
 	bool rootless;
+	bool is_callers; /* of an ordinary user, who cannot drop the bounding set; no_new_privs makes it inert */
 	uint64_t open_files;
 	const struct seccomp_profile *profile;
 };

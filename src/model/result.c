@@ -224,7 +224,7 @@ static void print_layers(struct jsonw *j, const char *key, const struct result *
 	static const enum layer yes_or_no[] = {
 		LAYER_USER_NS, LAYER_PID_NS,	   LAYER_MOUNT_NS, LAYER_NET_NS, LAYER_IPC_NS,
 		LAYER_UTS_NS,  LAYER_CGROUP_NS,	   LAYER_TIME_NS,  LAYER_ROOT,	 LAYER_IDS,
-		LAYER_FDS,     LAYER_NO_NEW_PRIVS, LAYER_CPU,	   LAYER_PIDS,	 LAYER_NETWORK,
+		LAYER_FDS,     LAYER_NO_NEW_PRIVS, LAYER_CPU,	   LAYER_PIDS,
 	};
 
 	jsonw_open(j, key, '{');
@@ -236,6 +236,10 @@ static void print_layers(struct jsonw *j, const char *key, const struct result *
 	jsonw_string(j, "cgroup", r->cgroup ? r->cgroup : "none");
 	jsonw_string(j, "memory", r->memory ? r->memory : "none");
 	jsonw_string(j, "disk", r->disk ? r->disk : "none");
+	jsonw_string(j, "network",
+		     !(r->proven & LAYER_BIT(LAYER_NETWORK)) ? NULL
+		     : r->network			     ? r->network
+							     : "none");
 	jsonw_string(j, "caps", r->proven & LAYER_BIT(LAYER_CAPS) ? "none" : NULL);
 	jsonw_bool(j, "rootless", r->rootless);
 	print_names(j, "denials", r->denial_kinds, ARRAY_LEN(r->denial_kinds));

@@ -68,6 +68,7 @@ struct result {
 	const char *cgroup;	  /* "v1" "v2" "none" */
 	const char *memory;	  /* "cgroup" "watch" */
 	const char *disk;	  /* "tmpfs" "none" */
+	const char *network;	  /* "tproxy" "ports"; NULL: "none" */
 	bool rootless, is_remote; /* is_remote: run by another service, nothing was measured */
 	char guard_note[160];	  /* what the guard observed but did not refuse, or "" */
 	const char *recycled[8];  /* namespaces and other parts reused from an earlier run */

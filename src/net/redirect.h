@@ -35,6 +35,8 @@ struct net_listeners {
 	int fds[NET_LISTENERS_MAX];
 };
 
+/* Do connections to this address arrive at a listener? */
+bool net_setup_leads_to(const struct net_setup *s, const unsigned char address[16]);
 /* From the compiled rules (checked), with new random addresses. */
 void net_setup_from(struct net_setup *s, const void *policy);
 /*

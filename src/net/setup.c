@@ -44,6 +44,19 @@ static void choose_addresses(struct net_setup *s)
 	own6[15] = 1;
 }
 
+bool net_setup_leads_to(const struct net_setup *s, const unsigned char address[16])
+{
+	struct network a = {.bits = 128};
+
+	memcpy(a.address, address, sizeof(a.address));
+	if (s->everything || net_synthetic_index(s->prefix6, address))
+		return true;
+	for (unsigned i = 0; i < s->network_count; i++)
+		if (network_has(&s->networks[i], &a))
+			return true;
+	return false;
+}
+
 void net_setup_from(struct net_setup *s, const void *policy)
 {
 	size_t count;

@@ -94,8 +94,6 @@ class BadInput(cl.Case):
     def test_not_built_is_said(self):
         for option, value in (
             ("--level", "vm"),
-            ("--net", "public"),
-            ("--net", "isolated"),
             ("--provider", "docker"),
             ("--provider", "e2b"),
             ("--audit", "x"),
@@ -106,8 +104,9 @@ class BadInput(cl.Case):
                 self.assertEqual((r.code, r.out), (125, ""), str(r))
                 self.assertRegex(r.err, "not built|not usable|cannot", str(r))
 
-    def test_allow_needs_its_mode(self):
-        self.refused("run", "--allow", "example.com", "--", "true", says="allow")
+    def test_rules_need_a_network(self):
+        self.refused("run", "--net", "none", "--allow", "example.com", "--", "true", says="allow: net is none")
+        self.refused("run", "--net-rate", "1M", "--", "true", says="net is none")
 
     def test_control_bytes_in_messages(self):
         r = self.refused("run", "--memory", "\x1b[31m\n", "--", "true")

@@ -161,10 +161,10 @@ class Wrong(cl.Case):
             self.assertRegex(r.err, r"p\.yaml:%d\b" % line, str(r))
 
     def test_not_built(self):
-        path = self.write("p.yaml", "net: public\n")
+        path = self.write("p.yaml", "level: vm\n")
         r = cl.run("run", "--policy", path, "--", "true")
         self.assertEqual(r.code, 125, str(r))
-        self.assertIn("public", r.err)
+        self.assertIn("vm", r.err)
 
     def test_hostile(self):
         """Deep nesting, a thousand aliases, a NUL, a huge file: refused in time."""

@@ -70,6 +70,8 @@ static const struct {
 	CALL(getdents64),
 	CALL(ioctl),
 	CALL(waitid),
+	CALL(socket),
+	CALL(listen),
 #undef CALL
 	{"pidfd_send_signal", 424},
 	{"open_tree", 428},

@@ -141,7 +141,7 @@ static void save_cwd(const struct result *r, const char *file)
 int run_and_report(struct sandbox_request *request, const struct language *language, bool no_daemon)
 {
 	const struct sandbox_spec *s = request->spec;
-	char compiler[PATH_MAX];
+	char compiler[PATH_MAX], egress[PATH_MAX];
 	struct result r = {0};
 	struct err e = {0};
 	int status;
@@ -153,6 +153,8 @@ int run_and_report(struct sandbox_request *request, const struct language *langu
 		return status;
 	if (s->seccomp && cli_find_helper("cloche-seccomp", compiler, sizeof(compiler)) == 0)
 		request->seccomp_compiler = compiler;
+	if (s->net != NET_NONE && cli_find_helper("cloche-egress", egress, sizeof(egress)) == 0)
+		request->egress = egress;
 	sandbox_fault_stack_in();
 	if (sandbox_run(request, &r, &e) < 0)
 		return cli_fail_spec(s, &e);

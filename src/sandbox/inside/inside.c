@@ -256,6 +256,7 @@ void inside_main(struct plan *p, struct inside_fds *fds)
 		_exit(125);
 	if (p->guest)
 		guest_exec(p, fds, listener);
+	p->page->leads_to = p->net;
 	command = start_command(p, fds, e);
 	if (command < 0)
 		_exit(125);

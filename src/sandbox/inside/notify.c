@@ -71,6 +71,22 @@ static bool is_local_address(const struct sockaddr_storage *a)
 	return IN6_IS_ADDR_LOOPBACK(&v6->sin6_addr) || IN6_IS_ADDR_UNSPECIFIED(&v6->sin6_addr);
 }
 
+/* What is redirected is decided, and recorded, by egress. */
+static bool is_redirected(const struct status_page *b, const struct sockaddr_storage *a)
+{
+	const struct sockaddr_in *v4 = (const void *)a;
+	const struct sockaddr_in6 *v6 = (const void *)a;
+	unsigned char address[16] = {[10] = 0xff, [11] = 0xff};
+
+	if (!b->leads_to)
+		return false;
+	if (a->ss_family == AF_INET)
+		memcpy(address + 12, &v4->sin_addr, 4);
+	else
+		memcpy(address, &v6->sin6_addr, sizeof(address));
+	return net_setup_leads_to(b->leads_to, address);
+}
+
 static void notify_connect(struct status_page *b, int listener, const struct seccomp_notif *n)
 {
 	struct sockaddr_storage a = {0};
@@ -79,7 +95,7 @@ static void notify_connect(struct status_page *b, int listener, const struct sec
 	char host[INET6_ADDRSTRLEN] = "", target[80];
 	size_t len = read_address(listener, n, &a);
 
-	if (len < sizeof(struct sockaddr_in) || is_local_address(&a))
+	if (len < sizeof(struct sockaddr_in) || is_local_address(&a) || is_redirected(b, &a))
 		return;
 	if (a.ss_family == AF_INET) {
 		inet_ntop(AF_INET, &v4->sin_addr, host, sizeof(host));
@@ -191,10 +207,10 @@ static void explain_network(const struct status_denial *b, struct denial *d)
 	snprintf(d->rule, sizeof(d->rule), "network none");
 	snprintf(d->target, sizeof(d->target), "%s", target);
 	snprintf(d->explain, sizeof(d->explain),
-		 "The sandbox has no network, only its own loopback%s, and no other can be asked "
-		 "for. Fetch what is needed outside and bring it in: with --file or --mount, over "
-		 "REST as a file",
-		 b->kind == DENIAL_RESOLVE ? ", so no name can be looked up" : "");
+		 "The sandbox has no network, only its own loopback%s. If this is needed, ask for "
+		 "--net allow%s%s; or fetch it outside and bring it in, with --file or --mount",
+		 b->kind == DENIAL_RESOLVE ? ", so no name can be looked up" : "",
+		 target[0] == '(' ? " and rules" : " --allow ", target[0] == '(' ? "" : target);
 }
 
 void notify_explain(const struct seccomp_profile *profile, const struct status_denial *b,

@@ -51,8 +51,9 @@ struct status_page {
 	int wait_status;	  /* of the command, from the kernel */
 	int64_t started_ns;	  /* CLOCK_MONOTONIC just before the command's process was made */
 	int64_t ended_ns;
-	int processor; /* where pid 1 runs, plus one; 0: not known yet */
-	int redirect;  /* enum net_redirect: proven by net_redirect */
+	int processor;			  /* where pid 1 runs, plus one; 0: not known yet */
+	int redirect;			  /* enum net_redirect: proven by net_redirect */
+	const struct net_setup *leads_to; /* in pid 1: what is redirected; NULL: nothing */
 	layer_set proven;
 	int landlock_abi;
 	bool canary_opens; /* without Landlock, see verify.h */

@@ -4,6 +4,7 @@
 #include "model/guard.h"
 #include "sandbox/workspace/safe_walk.h"
 #include "sandbox/inside/notify.h"
+#include "sandbox/outside/attempts.h"
 
 const struct seccomp_profile *denials_profile(const struct plan *p)
 {
@@ -101,6 +102,8 @@ void denials_list(const struct keeper *k, struct result *r)
 		struct denial *d = &r->denials[r->denial_count++];
 
 		notify_explain(denials_profile(&k->plan), &b->denials[i], d);
+		if (k->network && b->denials[i].kind == DENIAL_CONNECT)
+			attempts_explain_address(k->plan.spec->net, d->target, d);
 	}
 	for (size_t i = 0; i < ARRAY_LEN(limit_rows); i++)
 		if (hits & limit_rows[i].hit)

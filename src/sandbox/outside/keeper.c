@@ -9,6 +9,7 @@
 #include "sandbox/inside/message.h"
 #include "sandbox/sandbox.h"
 #include "sandbox/inside/verify.h"
+#include "sandbox/outside/run_net.h"
 #include "sandbox/workspace/keep_control.h"
 
 #include <linux/magic.h>
@@ -297,7 +298,7 @@ enum {
 static void fill_polls(const struct keeper *k, struct pollfd *polls)
 {
 	const struct terminal_relay *t = &k->terminal;
-	bool wants_terminal = k->plan.spec->tty && k->scratch < 0;
+	bool wants_back = (k->plan.spec->tty || (k->network && k->plan.rootless)) && k->scratch < 0;
 	bool types = t->master >= 0 && !t->in_ended && t->in_len < TERMINAL_ROOM;
 	short events =
 		(short)((t->out_len < TERMINAL_ROOM ? POLLIN : 0) | (t->in_len ? POLLOUT : 0));
@@ -306,7 +307,7 @@ static void fill_polls(const struct keeper *k, struct pollfd *polls)
 	polls[ON_SIGNALS] = (struct pollfd){k->signals, POLLIN, 0};
 	polls[ON_OUT] = (struct pollfd){k->out.fd, POLLIN, 0};
 	polls[ON_ERR] = (struct pollfd){k->err.fd, POLLIN, 0};
-	polls[ON_BACK] = (struct pollfd){wants_terminal ? k->control : -1, POLLIN, 0};
+	polls[ON_BACK] = (struct pollfd){wants_back ? k->control : -1, POLLIN, 0};
 	polls[ON_STDIN_RELAY] =
 		(struct pollfd){k->stdin_relay.from >= 0 ? k->stdin_relay.to : -1, POLLOUT, 0};
 	polls[ON_MASTER] = (struct pollfd){events ? t->master : -1, events, 0};
@@ -338,13 +339,14 @@ static void serve_terminal(struct keeper *k, const struct pollfd *polls)
 
 static int watch_run(struct keeper *k, struct err *e)
 {
-	struct pollfd polls[ON_COUNT];
+	struct pollfd polls[ON_COUNT + RUN_NET_POLLS];
 
 	for (;;) {
 		int wait_ms = check_clocks(k);
+		size_t of_network = run_net_polls(k, polls + ON_COUNT);
 
 		fill_polls(k, polls);
-		if (poll(polls, ON_COUNT, wait_ms) < 0 && errno != EINTR) {
+		if (poll(polls, ON_COUNT + of_network, wait_ms) < 0 && errno != EINTR) {
 			/* The limit of open files is too low even for poll. */
 			err_sys(e, "cannot watch the sandbox");
 			sys_pidfd_send_signal(k->pidfd, SIGKILL);
@@ -359,6 +361,8 @@ static int watch_run(struct keeper *k, struct err *e)
 		if (polls[ON_STDIN_RELAY].revents)
 			stdin_relay_move(&k->stdin_relay);
 		serve_terminal(k, polls);
+		if (of_network)
+			run_net_serve(k, polls + ON_COUNT, of_network);
 		if (head_tail_is_flood(&k->out) || head_tail_is_flood(&k->err))
 			end_run(k, STATUS_OUTPUT_LIMIT, SIGKILL);
 		if (polls[ON_DEATH].revents)
@@ -462,6 +466,7 @@ static int run_sandbox(struct keeper *k, struct err *e)
 		process_end_left(&k->plan, &k->cgroup);
 	k->ended_ns = now_ns();
 	drain_output(k);
+	run_net_end(k);
 	/* If pid 1 died while we were sending, its own error says why. */
 	if (rc < 0 && k->plan.page->err.kind != ERR_NONE)
 		*e = k->plan.page->err;
@@ -507,6 +512,7 @@ void keeper_done(struct keeper *k)
 	struct status_page *page = k->plan.page;
 
 	launch_release(k);
+	run_net_done(k);
 	net_made_close(&k->net.made);
 	/*
 	 * The kernel tears these down in the background; the earlier it starts, the more happens
@@ -599,7 +605,7 @@ int sandbox_run(const struct sandbox_request *request, struct result *ret, struc
 		return -1;
 	k.started_ns = now_ns();
 	if (sandbox_check_stack(e) == 0 && check_streams(e) == 0 &&
-	    plan_make(&k.plan, request, e) == 0 &&
+	    plan_make(&k.plan, request, e) == 0 && run_net_plan(&k, request->egress, e) == 0 &&
 	    keep_control_files(&k.plan, &workspace, &kept, e) == 0 &&
 	    process_dir_make(&k, e) == 0 && watch_signals(&k, e) == 0 && run_sandbox(&k, e) == 0)
 		rc = outcome_collect(&k, ret, e);

@@ -42,6 +42,7 @@ struct keeper {
 	int scratch;
 	int mounts; /* the sandbox's mount namespace: its teardown takes a while */
 	struct netns_maker net;
+	struct run_net *network;	   /* NULL: there is none; see run_net.h */
 	struct userns userns[PLAN_OWNERS]; /* of p->owners */
 	struct stdin_relay stdin_relay;
 	struct head_tail out, err;

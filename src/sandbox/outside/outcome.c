@@ -7,6 +7,7 @@
 #include "sandbox/workspace/capture.h"
 #include "sandbox/workspace/changes.h"
 #include "sandbox/inside/message.h"
+#include "sandbox/outside/run_net.h"
 #include "sandbox/workspace/inject.h"
 
 #include <sys/vfs.h>
@@ -150,6 +151,8 @@ static void list_layers(const struct keeper *k, struct result *r)
 							   : "v1";
 	r->memory = b->proven & LAYER_BIT(LAYER_MEMORY) ? "cgroup" : "watch";
 	r->disk = b->proven & LAYER_BIT(LAYER_DISK) ? "tmpfs" : "none";
+	if (p->net)
+		r->network = b->redirect == NET_REDIRECT_PORTS ? "ports" : "tproxy";
 }
 
 /* ---- files ---- */
@@ -345,6 +348,7 @@ int outcome_collect(struct keeper *k, struct result *r, struct err *e)
 	list_layers(k, r);
 	collect_cwd(k, r);
 	denials_list(k, r);
+	run_net_report(k, r);
 	if (p->spec->level == LEVEL_PROCESS && p->rootless)
 		plan_note(p, "Level process shares your user id: Landlock does not keep the "
 			     "command from "

@@ -1,0 +1,281 @@
+/* Starts cloche-egress for one run, speaks with it, and ends it. */
+#include "sandbox/outside/run_net.h"
+
+#include "net/stages.h"
+#include "sandbox/outside/attempts.h"
+#include "wire/egress.h"
+
+#include <spawn.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+
+#define MESSAGES_AT_ONCE 64
+#define LAST_MS 2000 /* for the last records */
+
+struct run_net {
+	const char *program;
+	struct buf rules;
+	struct net_setup setup;
+	struct attempts attempts;
+	struct egress_meter meter;
+	int sock;  /* to egress; -1: it was not started, or is gone */
+	pid_t pid; /* 0: not started */
+	bool is_lost;
+	struct err why; /* it could not be started */
+};
+
+/* ---- before the run ---- */
+
+int run_net_plan(struct keeper *k, const char *program, struct err *e)
+{
+	const struct sandbox_spec *s = k->plan.spec;
+	struct run_net *n;
+
+	/* A run belongs to no group: isolated leaves its own loopback. */
+	if (s->net != NET_ALLOW && s->net != NET_PUBLIC)
+		return 0;
+	if (!program)
+		return err_field(e, ERR_UNSUPPORTED, "net",
+				 "net: cloche-egress, which serves networks, is not installed");
+	n = must_alloc(calloc(1, sizeof(*n)));
+	n->sock = -1;
+	n->program = program;
+	k->network = n;
+	if (net_policy_from_spec(s, &n->rules, e) < 0)
+		return -1;
+	net_setup_from(&n->setup, buf_head(&n->rules));
+	k->plan.net = &n->setup;
+	return 0;
+}
+
+/* ---- the program ---- */
+
+/*
+ * In a session of its own, since signals typed at the caller's terminal are not meant for it. It gets none of the
+ * caller's variables: there may be secrets among them.
+ */
+static int spawn(struct run_net *n, int theirs, struct err *e)
+{
+	char *argv[] = {"cloche-egress", "run", NULL}, *envp[] = {"PATH=/usr/bin:/bin", NULL};
+	posix_spawn_file_actions_t files;
+	posix_spawnattr_t attr;
+	sigset_t none, all;
+	int rc;
+
+	sigemptyset(&none);
+	sigfillset(&all);
+	posix_spawn_file_actions_init(&files);
+	posix_spawn_file_actions_addopen(&files, 0, "/dev/null", O_RDWR, 0);
+	posix_spawn_file_actions_addopen(&files, 1, "/dev/null", O_RDWR, 0);
+	posix_spawn_file_actions_adddup2(&files, theirs, 3);
+	posix_spawnattr_init(&attr);
+	posix_spawnattr_setflags(&attr, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF |
+						POSIX_SPAWN_SETSID);
+	posix_spawnattr_setsigmask(&attr, &none);
+	posix_spawnattr_setsigdefault(&attr, &all);
+	rc = posix_spawn(&n->pid, n->program, &files, &attr, argv, envp);
+	posix_spawnattr_destroy(&attr);
+	posix_spawn_file_actions_destroy(&files);
+	if (rc == 0)
+		return 0;
+	n->pid = 0;
+	errno = rc;
+	return err_sys(e, "cannot start %s", n->program);
+}
+
+static int tell(struct run_net *n, struct egress *m, const char *id, const int *fds, size_t count,
+		struct err *e)
+{
+	if (id)
+		snprintf(m->id, sizeof(m->id), "%s", id);
+	return egress_send(n->sock, m, fds, count) < 0 ? err_sys(e, "cannot send to cloche-egress")
+						       : 0;
+}
+
+static int tell_settings(struct run_net *n, struct err *e)
+{
+	struct egress_settings *s = must_alloc(calloc(1, sizeof(*s)));
+	auto_close int fd = egress_settings_fd(s, e);
+
+	free(s);
+	return fd < 0 ? -1 : tell(n, &(struct egress){.type = EGRESS_SETTINGS}, NULL, &fd, 1, e);
+}
+
+static int tell_rules(struct run_net *n, const char *id, struct err *e)
+{
+	auto_close int fd = memfd_create("rules", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (fd < 0 || io_write_all(fd, buf_head(&n->rules), n->rules.len) < 0 || io_seal(fd) < 0)
+		return err_sys(e, "cannot hand over the rules");
+	return tell(n, &(struct egress){.type = EGRESS_RULES}, id, &fd, 1, e);
+}
+
+static int tell_listeners(struct run_net *n, const struct plan *p, const struct net_listeners *l,
+			  struct err *e)
+{
+	struct egress m = {.type = EGRESS_ADD};
+
+	m.add.how = (uint8_t)l->how;
+	m.add.fd_count = (uint8_t)l->count;
+	memcpy(m.add.own4, n->setup.own4, sizeof(m.add.own4));
+	memcpy(m.add.own6, n->setup.own6, sizeof(m.add.own6));
+	memcpy(m.add.prefix6, n->setup.prefix6, sizeof(m.add.prefix6));
+	return tell(n, &m, p->id, l->fds, l->count, e);
+}
+
+static int start(struct run_net *n, struct err *e)
+{
+	int pair[2], rc;
+
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
+		return err_sys(e, "cannot create a socket pair");
+	n->sock = pair[0];
+	rc = spawn(n, pair[1], e);
+	close(pair[1]);
+	if (rc == 0 && fcntl(n->sock, F_SETFL, O_NONBLOCK) < 0)
+		rc = err_sys(e, "cannot set up a socket");
+	return rc < 0 ? -1 : tell_settings(n, e);
+}
+
+/* Its listeners end with it, so what is connected afterwards is refused at once. */
+static void end_program(struct run_net *n)
+{
+	close_fd(&n->sock);
+	if (n->pid <= 0)
+		return;
+	kill(n->pid, SIGKILL);
+	while (waitpid(n->pid, NULL, 0) < 0 && errno == EINTR)
+		continue;
+	n->pid = 0;
+}
+
+/* No copy of a listener stays here: connections would wait in it when the program is gone. */
+static void hand_over(struct keeper *k)
+{
+	struct run_net *n = k->network;
+	struct net_listeners *l = &k->net.made.listeners;
+
+	if (start(n, &n->why) < 0 || tell_listeners(n, &k->plan, l, &n->why) < 0 ||
+	    tell_rules(n, k->plan.id, &n->why) < 0) {
+		n->is_lost = true;
+		end_program(n);
+	}
+	net_listeners_close(l);
+}
+
+/* ---- while it runs ---- */
+
+size_t run_net_polls(const struct keeper *k, struct pollfd polls[RUN_NET_POLLS])
+{
+	const struct net_listeners *l = &k->net.made.listeners;
+	size_t count = 0;
+
+	if (!k->network)
+		return 0;
+	if (k->network->sock >= 0)
+		polls[count++] = (struct pollfd){k->network->sock, POLLIN, 0};
+	for (uint32_t i = 0; i < l->count; i++)
+		polls[count++] = (struct pollfd){l->fds[i], POLLIN, 0};
+	return count;
+}
+
+static void take_message(struct run_net *n, const struct egress *m)
+{
+	switch (m->type) {
+	case EGRESS_METER:
+	case EGRESS_GONE:
+		n->meter = m->meter;
+		break;
+	case EGRESS_RECORD:
+		attempts_add(&n->attempts, &m->record);
+		break;
+	}
+}
+
+/* 1: there was one; 0: there is none just now; -1: egress is gone, or does not keep to the protocol. */
+static int receive(struct run_net *n, uint32_t *ret_type)
+{
+	int fd[1] = {-1}, rc;
+	struct egress m;
+	size_t count = 0;
+
+	rc = egress_receive(n->sock, &m, fd, 1, &count);
+	if (rc < 0 && (errno == EAGAIN || errno == EINTR))
+		return 0;
+	if (rc <= 0)
+		return -1;
+	take_message(n, &m);
+	close_fd(&fd[0]);
+	*ret_type = m.type;
+	return 1;
+}
+
+void run_net_serve(struct keeper *k, const struct pollfd *polls, size_t count)
+{
+	struct run_net *n = k->network;
+	int rc = 1;
+
+	if (count && polls[0].fd == n->sock) {
+		for (int i = 0; i < MESSAGES_AT_ONCE && rc > 0 && polls[0].revents; i++)
+			rc = receive(n, &(uint32_t){0});
+		if (rc < 0) {
+			n->is_lost = true;
+			end_program(n);
+		}
+		return;
+	}
+	for (size_t i = 0; i < count; i++)
+		if (polls[i].revents) {
+			hand_over(k);
+			return;
+		}
+}
+
+/* ---- at the end ---- */
+
+void run_net_end(struct keeper *k)
+{
+	struct egress m = {.type = EGRESS_REMOVE};
+	struct run_net *n = k->network;
+	int64_t until = now_ns() + LAST_MS * 1000000LL;
+	struct pollfd p = {.events = POLLIN};
+	uint32_t type = 0;
+	struct err ignored;
+
+	if (!n)
+		return;
+	net_listeners_close(&k->net.made.listeners);
+	p.fd = n->sock;
+	if (n->sock >= 0 && tell(n, &m, k->plan.id, NULL, 0, &ignored) == 0)
+		while (type != EGRESS_GONE && now_ns() < until && receive(n, &type) >= 0)
+			(void)!poll(&p, type == EGRESS_GONE ? 0 : 1, 100);
+	end_program(n);
+}
+
+void run_net_report(struct keeper *k, struct result *r)
+{
+	struct run_net *n = k->network;
+
+	if (!n)
+		return;
+	r->net_tx_bytes = n->meter.tx_bytes;
+	r->net_rx_bytes = n->meter.rx_bytes;
+	attempts_report(&n->attempts, k->plan.spec->net, r);
+	if (n->is_lost)
+		plan_note(&k->plan,
+			  "The network was lost: cloche-egress could not be started or has "
+			  "ended. Everything was refused from then on.");
+}
+
+void run_net_done(struct keeper *k)
+{
+	struct run_net *n = take_ptr(k->network);
+
+	if (!n)
+		return;
+	end_program(n);
+	attempts_done(&n->attempts);
+	buf_done(&n->rules);
+	free(n);
+}
