@@ -356,9 +356,6 @@ int plan_make(struct plan *p, const struct sandbox_request *request, struct err 
 	if (request->spec->argv.count == 0)
 		return err_field(e, ERR_INVALID, "cmd",
 				 "cmd: no command given; see `cloche help run`");
-	if (request->spec->net != NET_NONE)
-		return err_field(e, ERR_UNSUPPORTED, "net",
-				 "net: not built yet without the daemon");
 	if (request->spec->capture.count && capture_check(&request->spec->capture, e) < 0)
 		return -1;
 	if (look_at_root(&p->host, e) < 0)
