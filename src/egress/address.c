@@ -21,7 +21,7 @@ void address_of(const struct sockaddr_storage *a, unsigned char ret[16], uint16_
 	}
 }
 
-static bool is_v4(const unsigned char address[16])
+bool address_is_v4(const unsigned char address[16])
 {
 	return memcmp(address, mapped, 12) == 0;
 }
@@ -32,7 +32,7 @@ socklen_t address_to(const unsigned char address[16], uint16_t port, struct sock
 	struct sockaddr_in6 *v6 = (struct sockaddr_in6 *)ret;
 
 	memset(ret, 0, sizeof(*ret));
-	if (is_v4(address)) {
+	if (address_is_v4(address)) {
 		v4->sin_family = AF_INET;
 		v4->sin_port = htons(port);
 		memcpy(&v4->sin_addr, address + 12, 4);
@@ -50,7 +50,7 @@ socklen_t address_to(const unsigned char address[16], uint16_t port, struct sock
  */
 bool address_is_own(struct role *r, const unsigned char address[16])
 {
-	bool v4 = is_v4(address);
+	bool v4 = address_is_v4(address);
 	size_t len = v4 ? 4 : 16;
 	struct {
 		struct nlmsghdr head;

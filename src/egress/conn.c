@@ -655,44 +655,12 @@ static struct conn *conn_new(struct uplink *s, int fd)
 	return c;
 }
 
-/* The budget that forbids one more connection, or NULL. */
-static const char *used_up(struct uplink *s)
-{
-	const struct net_budget *b = uplink_budget(s);
-
-	if (!budget_has(&s->open, 1) || (b && b->open && s->meter.open >= b->open))
-		return "open";
-	if (b && b->connections && s->meter.connections >= b->connections)
-		return "connections";
-	return uplink_count_request(s);
-}
-
-bool conn_is_host(const char *name)
-{
-	return str_equal(name, "localhost") || str_equal(name, "host.docker.internal") ||
-	       str_equal(name, "host.containers.internal");
-}
-
-/* The name that the address stands for; "": none, the address itself is meant; NULL: it stands for nothing. */
-static const char *name_of(const struct uplink *s, const unsigned char to[16], uint32_t *ret_index)
-{
-	const char *name;
-
-	*ret_index = net_synthetic_index(s->prefix6, to);
-	if (net_address_kind(to) == NET_LOOPBACK_ADDRESS)
-		return "localhost";
-	if (!*ret_index || *ret_index == NET_GATEWAY_INDEX)
-		return "";
-	name = names_name(s->names, *ret_index);
-	return name && conn_is_host(name) ? "localhost" : name;
-}
-
 static void begin(struct uplink *s, int fd, const unsigned char to[16], uint16_t port)
 {
 	char address[NET_ADDRESS_TEXT];
 	struct denial d = {.address = address, .port = port, .phase = EGRESS_DENIED};
 	uint32_t index;
-	const char *name = name_of(s, to, &index);
+	const char *name = uplink_name_of(s, to, &index);
 	struct conn *c;
 
 	net_address_text(to, false, address);
@@ -701,7 +669,7 @@ static void begin(struct uplink *s, int fd, const unsigned char to[16], uint16_t
 	if (!name)
 		d.why = "no name has this address";
 	else if (port != 53)
-		d.why = used_up(s);
+		d.why = uplink_used_up(s);
 	else if (!budget_has(&s->open, 1))
 		d.why = "open";
 	if (d.why) {

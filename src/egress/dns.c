@@ -187,28 +187,10 @@ struct pending {
 	struct resolver_text text;
 	struct conn *conn; /* NULL: UDP */
 	int fd;
-	struct sockaddr_storage from;
-	socklen_t from_len;
-	char control[64];
-	size_t control_len;
+	struct datagram client;
 };
 
 #define PENDING_MAX 64
-
-static void send_reply(int fd, const struct buf *out, struct sockaddr_storage *to, socklen_t to_len,
-		       void *control, size_t control_len)
-{
-	struct iovec iov = {buf_head(out), out->len};
-	struct msghdr m = {.msg_name = to,
-			   .msg_namelen = to_len,
-			   .msg_iov = &iov,
-			   .msg_iovlen = 1,
-			   .msg_control = control_len ? control : NULL,
-			   .msg_controllen = control_len};
-
-	/* A reply that cannot be sent is lost, as any datagram may be. */
-	sendmsg(fd, &m, MSG_DONTWAIT | MSG_NOSIGNAL);
-}
 
 /* With its length in front. */
 static void add_tcp_reply(struct conn *c, const struct buf *out)
@@ -248,7 +230,7 @@ static void on_text(void *arg, const struct buf *texts, size_t count, int rcode)
 		add_tcp_reply(p->conn, &out);
 		conn_step_soon(p->conn);
 	} else {
-		send_reply(p->fd, &out, &p->from, p->from_len, p->control, p->control_len);
+		datagram_reply(p->fd, &p->client, buf_head(&out), out.len);
 	}
 	pending_free(p);
 }
@@ -282,42 +264,13 @@ void lookups_free(struct uplink *u)
 
 /* ---- UDP ---- */
 
-/* The address that was asked must be the one that answers. */
-static size_t reply_control(struct msghdr *m, char *ret, size_t size)
-{
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(m); c; c = CMSG_NXTHDR(m, c)) {
-		if (c->cmsg_level == IPPROTO_IP && c->cmsg_type == IP_PKTINFO) {
-			struct in_pktinfo *info = (struct in_pktinfo *)CMSG_DATA(c);
-
-			info->ipi_spec_dst = info->ipi_addr;
-			info->ipi_ifindex = 0;
-		} else if (c->cmsg_level != IPPROTO_IPV6 || c->cmsg_type != IPV6_PKTINFO) {
-			continue;
-		}
-		if (CMSG_ALIGN(c->cmsg_len) > size)
-			return 0;
-		memcpy(ret, c, CMSG_ALIGN(c->cmsg_len));
-		return CMSG_ALIGN(c->cmsg_len);
-	}
-	return 0;
-}
-
 static bool serve_datagram(struct listener *l)
 {
 	struct lookup look = {.uplink = l->uplink};
 	auto_buf struct buf out = {0};
 	unsigned char bytes[DNS_UDP_MAX];
-	struct sockaddr_storage from;
-	char control[256] __attribute__((aligned(16))), back[64] __attribute__((aligned(16)));
-	struct iovec iov = {bytes, sizeof(bytes)};
-	struct msghdr m = {.msg_name = &from,
-			   .msg_namelen = sizeof(from),
-			   .msg_iov = &iov,
-			   .msg_iovlen = 1,
-			   .msg_control = control,
-			   .msg_controllen = sizeof(control)};
-	ssize_t n = recvmsg(l->watch.fd, &m, MSG_DONTWAIT);
-	size_t back_len;
+	struct datagram client;
+	ssize_t n = datagram_receive(l->watch.fd, bytes, sizeof(bytes), &client);
 	int rc;
 
 	if (n < 0)
@@ -325,7 +278,6 @@ static bool serve_datagram(struct listener *l)
 	rc = dns_query_read(bytes, (size_t)n, &look.query);
 	if (rc == 0)
 		return true;
-	back_len = reply_control(&m, back, sizeof(back));
 	if (rc < 0) {
 		dns_answer_begin(&out, &look.query, look.query.rcode);
 	} else if (!answer(&look, &out)) {
@@ -333,17 +285,14 @@ static bool serve_datagram(struct listener *l)
 
 		if (p) {
 			p->fd = l->watch.fd;
-			p->from = from;
-			p->from_len = m.msg_namelen;
-			memcpy(p->control, back, back_len);
-			p->control_len = back_len;
+			p->client = client;
 			resolver_ask_text(look.uplink->role->resolver, look.name, &p->text);
 			return true;
 		}
 		dns_answer_begin(&out, &look.query, DNS_SERVFAIL);
 	}
 	dns_answer_end(&out, &look.query, look.query.udp_size);
-	send_reply(l->watch.fd, &out, &from, m.msg_namelen, back, back_len);
+	datagram_reply(l->watch.fd, &client, buf_head(&out), out.len);
 	return true;
 }
 

@@ -104,6 +104,10 @@ void uplink_pause(struct uplink *s);
 void uplink_refill_later(struct uplink *s);
 /* Counts a request or connection of this minute. NULL, or the name of the budget that is used up. */
 const char *uplink_count_request(struct uplink *s);
+/* The budget that forbids one more connection, or NULL. It counts as a request. */
+const char *uplink_used_up(struct uplink *s);
+/* The name that an address stands for; "": none, the address itself is meant; NULL: it stands for nothing. */
+const char *uplink_name_of(const struct uplink *s, const unsigned char to[16], uint32_t *ret_index);
 /* Bytes that passed; up: from the sandbox. NULL, or the name of the budget that is used up. */
 const char *uplink_count_bytes(struct uplink *s, bool up, size_t len);
 
@@ -286,6 +290,8 @@ struct denial {
 	enum egress_phase phase; /* EGRESS_DENIED or EGRESS_LOOKUP */
 };
 void record_denial(struct uplink *s, const struct denial *d);
+/* Fills in the id. */
+void record_send(struct uplink *s, struct egress_record *r);
 void record_tick(struct uplink *s);
 void record_done(struct uplink *s);
 
@@ -334,6 +340,22 @@ struct resolver_text {
 void resolver_ask_text(struct resolver *x, const char *name, struct resolver_text *t);
 void resolver_text_cancel(struct resolver_text *t);
 
+/* ---- datagram.c ---- */
+
+/* One from inside. */
+struct datagram {
+	struct sockaddr_storage from;
+	socklen_t from_len;
+	unsigned char to[16]; /* the address that was asked */
+	size_t control_len;   /* 0: it is not known */
+	char control[64] __attribute__((aligned(16)));
+};
+
+/* Its length, or -1. */
+ssize_t datagram_receive(int fd, void *room, size_t size, struct datagram *ret);
+/* From the address that was asked. */
+void datagram_reply(int fd, const struct datagram *to, const void *bytes, size_t len);
+
 /* ---- dns.c, udp.c ---- */
 
 void dns_udp_ready(struct listener *l);
@@ -346,6 +368,7 @@ void flows_free(struct uplink *s);
 
 void address_of(const struct sockaddr_storage *a, unsigned char ret[16], uint16_t *ret_port);
 socklen_t address_to(const unsigned char address[16], uint16_t port, struct sockaddr_storage *ret);
+bool address_is_v4(const unsigned char address[16]);
 /* Is it an address of this host, however it is written? */
 bool address_is_own(struct role *r, const unsigned char address[16]);
 

@@ -111,6 +111,15 @@ static void fill_record(struct conn *c, enum egress_phase phase, const char *why
 	ret->count = 1;
 }
 
+void record_send(struct uplink *s, struct egress_record *r)
+{
+	struct egress m = {.type = EGRESS_RECORD};
+
+	memcpy(r->id, s->id, sizeof(r->id));
+	m.record = *r;
+	records_send(s->role, &m, -1);
+}
+
 void record_conn(struct conn *c, enum egress_phase phase, const char *why)
 {
 	struct egress m = {.type = EGRESS_RECORD};
@@ -147,9 +156,7 @@ static bool is_same(const struct egress_record *a, const struct egress_record *b
 
 static void send_row(struct uplink *s, struct egress_record *row)
 {
-	struct egress m = {.type = EGRESS_RECORD, .record = *row};
-
-	records_send(s->role, &m, -1);
+	record_send(s, row);
 	row->count = 0;
 }
 
@@ -165,7 +172,6 @@ void record_denial(struct uplink *s, const struct denial *d)
 	s->meter.denied++;
 	if (!all)
 		all = s->denials = must_alloc(calloc(1, sizeof(*all)));
-	memcpy(now.id, s->id, sizeof(now.id));
 	copy_text(now.name, sizeof(now.name), d->name);
 	copy_text(now.address, sizeof(now.address), d->address);
 	copy_text(now.rule, sizeof(now.rule), d->rule);
@@ -198,7 +204,6 @@ void record_tick(struct uplink *s)
 		struct egress_record rest = {
 			.started_ms = unix_ms(), .phase = EGRESS_DENIED, .count = all->more};
 
-		memcpy(rest.id, s->id, sizeof(rest.id));
 		copy_text(rest.why, sizeof(rest.why), "too many different destinations");
 		send_row(s, &rest);
 	}

@@ -107,6 +107,17 @@ const char *uplink_count_bytes(struct uplink *s, bool up, size_t len)
 	return NULL;
 }
 
+const char *uplink_used_up(struct uplink *s)
+{
+	const struct net_budget *b = uplink_budget(s);
+
+	if (!budget_has(&s->open, 1) || (b && b->open && s->meter.open >= b->open))
+		return "open";
+	if (b && b->connections && s->meter.connections >= b->connections)
+		return "connections";
+	return uplink_count_request(s);
+}
+
 /* What a bucket may hold: a tenth of a second, and at least a few packets. */
 static void fill(struct bucket *b)
 {
@@ -150,6 +161,27 @@ static void set_rates(struct uplink *s)
 	s->down.rate = b ? b->rx_rate : 0;
 	fill(&s->up);
 	fill(&s->down);
+}
+
+/* ---- names ---- */
+
+bool conn_is_host(const char *name)
+{
+	return str_equal(name, "localhost") || str_equal(name, "host.docker.internal") ||
+	       str_equal(name, "host.containers.internal");
+}
+
+const char *uplink_name_of(const struct uplink *s, const unsigned char to[16], uint32_t *ret_index)
+{
+	const char *name;
+
+	*ret_index = net_synthetic_index(s->prefix6, to);
+	if (net_address_kind(to) == NET_LOOPBACK_ADDRESS)
+		return "localhost";
+	if (!*ret_index || *ret_index == NET_GATEWAY_INDEX)
+		return "";
+	name = names_name(s->names, *ret_index);
+	return name && conn_is_host(name) ? "localhost" : name;
 }
 
 /* ---- messages ---- */
@@ -322,12 +354,12 @@ void uplink_remove(struct uplink *s)
 {
 	struct role *r = s->role;
 
+	flows_free(s);
 	close_listeners(s);
 	for (struct conn *c = s->conns; c; c = c->next)
 		conn_reset(c);
 	while (s->conns)
 		conn_free(s->conns);
-	flows_free(s);
 	loop_timer_stop(r->loop, &s->refill);
 	record_tick(s);
 	record_meter(s, EGRESS_GONE);

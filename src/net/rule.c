@@ -275,6 +275,8 @@ static int check_row(const struct net_rule_text *r, enum net_verdict verdict, st
 	if ((row->flags & NET_RULE_UDP) &&
 	    (row->methods || r->path[0] || row->flags != NET_RULE_UDP))
 		return err_set(e, ERR_INVALID, "methods, paths and other words are for TCP");
+	if ((row->flags & NET_RULE_UDP) && verdict == NET_RULE_ALLOW && row->first_port == 53)
+		return err_set(e, ERR_INVALID, "UDP port 53 is the resolver of the sandbox");
 	if (row->kind == NET_RULE_LOCALHOST && !single)
 		return err_set(e, ERR_INVALID, "localhost needs one port: localhost:5432");
 	if (is_loopback(row) && verdict == NET_RULE_ALLOW)

@@ -41,3 +41,114 @@ class Messages(EgressCase):
         up.order("go on", "ping")
         up.await_event(what="pong")
         self.assertEqual(up.do("return echo(tcp('example.com', 7001))"), "hello")
+
+
+UDP = netlab.UDP_ECHO
+ECHO = "def ask(s, data=b'hello'):\n  s.send(data)\n  return s.recv(65536).decode()\n"
+
+
+class Udp(EgressCase):
+    def ask(self, up, name="example.com", data="hello", timeout=10):
+        return up.do(ECHO + "return ask(udp(%r, %d, %r), %r)" % (name, UDP, timeout, data.encode()))
+
+    def refused(self, up, name="example.com"):
+        self.assertEqual(up.do("s = udp(%r, %d, 0.2)\ns.send(b'x')\nreturn code_of(s.recv, 9)" % (name, UDP)), "timeout")
+        return up.record(phase="denied", udp=1)
+
+    def test_by_name_and_port(self):
+        up = self.uplink("--allow", "udp://example.com:%d" % UDP, "--allow", "udp://v4.example.com:%d" % UDP)
+        self.assertEqual(self.ask(up), "hello")
+        row = up.record(phase="opened")
+        self.assertEqual((row["name"], row["udp"], row["address"]), ("example.com", 1, netlab.WEB))
+        self.assertEqual(row["rule"], "udp://example.com:%d" % UDP)
+        code = "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.settimeout(10)\n"
+        code += "to = (socket.gethostbyname('example.com'), %d)\ns.sendto(b'abc', to)\n" % UDP
+        code += "data, sender = s.recvfrom(99)\nreturn [data.decode(), sender == to]"
+        self.assertEqual(up.do(code), ["abc", True])
+        six = "a = socket.getaddrinfo('v4.example.com', 0, socket.AF_INET6)[0][4][0]\n"
+        six += "return ask(udp(a, %d, 10, socket.AF_INET6))" % UDP
+        self.assertEqual(up.do(ECHO + six), "hello")
+        large = "return len(ask(udp('example.com', %d), b'x' * 8000))" % UDP
+        self.assertEqual(up.do(ECHO + large), 8000)
+        self.assertEqual(up.do("return code_of(tcp, 'example.com', %d)" % UDP), "ECONNRESET")
+        up.end()
+        rows = [r for r in up.seen if r["phase"] == "closed"]
+        self.assertEqual(sorted((r["tx"], r["rx"]) for r in rows), [(3, 3), (5, 5), (5, 5), (8000, 8000)])
+        self.assertEqual([(r["tx"], r["rx"]) for r in up.seen if r["what"] == "gone"], [(8013, 8013)])
+
+    def test_what_no_rule_names(self):
+        up = self.uplink("--allow", "udp://example.com:%d" % UDP, "--allow", "evil.com:443")
+        row = self.refused(up, "evil.com")
+        self.assertEqual(row["remedy"], "--allow udp://evil.com:%d" % UDP)
+        self.assertEqual(up.do("return code_of(udp, 'v4.example.com', %d)" % UDP), "NONAME")
+        self.assertEqual(up.do("return code_of(udp, '%s', %d)" % (netlab.WEB, UDP)), "EACCES")
+        up.do("kept['s'] = udp('198.18.77.77', %d, 0.2)\nkept['s'].send(b'x')" % UDP)
+        self.assertEqual(up.record(phase="denied")["why"], "no name has this address")
+        self.assertEqual(up.do("s = udp('example.com', 443, 5)\ns.send(b'x')\nreturn code_of(s.recv, 9)"), "ECONNREFUSED")
+
+    def test_an_address(self):
+        up = self.uplink("--allow", "udp://%s:%d" % (netlab.WEB, UDP))
+        self.assertEqual(self.ask(up, netlab.WEB), "hello")
+
+    def test_names_that_lead_elsewhere(self):
+        for name in ("private", "loopback", "own", "metadata", "mapped", "private6"):
+            with Uplink("--allow", "udp://*.example.com:%d" % UDP) as up:
+                row = self.refused(up, name + ".example.com")
+                self.assertIn("address", row["why"])
+        with Uplink("--allow", "udp://rebind.example.com:%d" % UDP) as up:
+            self.assertEqual(self.ask(up, "rebind.example.com"), "hello")
+
+    def test_narrowed_rules_end_flows(self):
+        up = self.uplink("--allow", "udp://example.com:%d" % UDP)
+        up.do(ECHO + "kept['s'] = udp('example.com', %d, 0.3)\nreturn ask(kept['s'])" % UDP)
+        opened = up.record(phase="opened")
+        up.order("clear", "allow example.com:443", "apply")
+        self.assertEqual(up.record(phase="closed")["serial"], opened["serial"])
+        self.assertEqual(up.do("kept['s'].send(b'x')\nreturn code_of(kept['s'].recv, 9)"), "timeout")
+        up.record(phase="denied", udp=1)
+
+    def test_quiet_flows_end(self):
+        up = self.uplink("--allow", "udp://example.com:%d" % UDP, "--idle-ms", 100)
+        up.do(ECHO + "kept['s'] = udp('example.com', %d)\nreturn ask(kept['s'])" % UDP)
+        first = up.record(phase="closed")
+        self.assertEqual(up.do(ECHO + "return ask(kept['s'])"), "hello")
+        self.assertNotEqual(up.record(phase="opened", udp=1, serial=first["serial"] + 1), None)
+
+    def test_budgets(self):
+        rule = ("--allow", "udp://example.com:%d" % UDP)
+        for option, why in (("--tx-bytes", "tx_bytes"), ("--rx-bytes", "rx_bytes")):
+            with Uplink(*rule, option, 100) as up:
+                self.assertEqual(self.ask(up), "hello")
+                up.do("s = udp('example.com', %d, 0.2)\ns.send(b'x' * 200)\nreturn code_of(s.recv, 999)" % UDP)
+                self.assertEqual(up.record(phase="denied")["why"], why)
+        for option, why in (("--connections", "connections"), ("--requests", "requests")):
+            with Uplink(*rule, option, 2) as up:
+                self.assertEqual([self.ask(up) for _ in range(2)], ["hello"] * 2)
+                self.assertEqual(self.refused(up)["why"], why)
+        with Uplink(*rule, "--tx-rate", 20000) as up:
+            got = "s, n = udp('example.com', %d, 1), 0\nfor i in range(100):\n  s.send(b'x' * 1000)\ntry:\n"
+            got += "  while s.recv(2000):\n    n += 1\nexcept socket.timeout:\n  return n"
+            self.assertIn(up.do(got % UDP), range(1, 60))
+
+    def test_flows_are_few_at_one_time(self):
+        for more, most in (((), 256), (("--open", 3), 3)):
+            with Uplink("--allow", "udp://example.com:%d" % UDP, *more) as up:
+                many = "kept['all'] = [udp('example.com', %d) for _ in range(300)]\n" % UDP
+                self.assertEqual(up.do(ECHO + many + "return {ask(s) for s in kept['all']} == {'hello'}"), True)
+                self.assertEqual(up.await_event(what="meter", connections=300)["open"], most)
+                self.assertEqual(up.do(ECHO + "return ask(kept['all'][0])"), "hello", "the oldest begins again")
+
+    def test_nobody_there(self):
+        self.lab.ask("names", names={"gone.example.org": [netlab.HOST]})
+        rules = ("--allow", "udp://gone.example.org:%d" % UDP, "--allow", "udp://%s:%d" % (netlab.HOST, UDP))
+        up = self.uplink(*rules, "--allow", "udp://none.example.org:%d" % UDP)
+        up.do("s = udp('gone.example.org', %d, 0.1)\ns.send(b'x')\nreturn code_of(s.recv, 9)" % UDP)
+        self.assertIn("refused", up.record(phase="closed")["why"])
+        up.do("s = udp('none.example.org', %d, 0.1)\ns.send(b'x')\nreturn code_of(s.recv, 9)" % UDP)
+        self.assertIn("cannot resolve", up.record(phase="failed", udp=1)["why"])
+
+    def test_the_operators_proxy_takes_none(self):
+        up = self.uplink("--allow", "udp://example.com:%d" % UDP, "--proxy", "http://127.0.0.1:3128")
+        up.do("s = udp('example.com', %d, 0.1)\ns.send(b'x')\nreturn code_of(s.recv, 9)" % UDP)
+        self.assertIn("proxy", up.record(phase="failed", udp=1)["why"])
+        self.assertNotIn("example.com", [q["name"] for q in self.lab.ask("queries")])
