@@ -70,7 +70,7 @@ class Udp(EgressCase):
         self.assertEqual(up.do(ECHO + six), "hello")
         large = "return len(ask(udp('example.com', %d), b'x' * 8000))" % UDP
         self.assertEqual(up.do(ECHO + large), 8000)
-        self.assertEqual(up.do("return code_of(tcp, 'example.com', %d)" % UDP), "ECONNRESET")
+        self.assertEqual(up.do("return code_of(lambda: all_of(tcp('example.com', %d)))" % UDP), "ECONNRESET")
         up.end()
         rows = [r for r in up.seen if r["phase"] == "closed"]
         self.assertEqual(sorted((r["tx"], r["rx"]) for r in rows), [(3, 3), (5, 5), (5, 5), (8000, 8000)])
@@ -91,12 +91,12 @@ class Udp(EgressCase):
         self.assertEqual(self.ask(up, netlab.WEB), "hello")
 
     def test_names_that_lead_elsewhere(self):
+        up = self.uplink("--allow", "udp://*.example.com:%d" % UDP)
         for name in ("private", "loopback", "own", "metadata", "mapped", "private6"):
-            with Uplink("--allow", "udp://*.example.com:%d" % UDP) as up:
-                row = self.refused(up, name + ".example.com")
-                self.assertIn("address", row["why"])
-        with Uplink("--allow", "udp://rebind.example.com:%d" % UDP) as up:
-            self.assertEqual(self.ask(up, "rebind.example.com"), "hello")
+            up.do("udp('%s.example.com', %d).send(b'x')" % (name, UDP))
+            self.assertIn("address", up.record(phase="denied", udp=1, name=name + ".example.com")["why"])
+        code = "s = udp('rebind.example.com', %d)\nreturn [ask(s) for _ in range(3)]" % UDP
+        self.assertEqual(up.do(ECHO + code), ["hello"] * 3, "an address is checked once and stays")
 
     def test_narrowed_rules_end_flows(self):
         up = self.uplink("--allow", "udp://example.com:%d" % UDP)
@@ -126,7 +126,7 @@ class Udp(EgressCase):
                 self.assertEqual([self.ask(up) for _ in range(2)], ["hello"] * 2)
                 self.assertEqual(self.refused(up)["why"], why)
         with Uplink(*rule, "--tx-rate", 20000) as up:
-            got = "s, n = udp('example.com', %d, 1), 0\nfor i in range(100):\n  s.send(b'x' * 1000)\ntry:\n"
+            got = "s, n = udp('example.com', %d, 0.3), 0\nfor i in range(100):\n  s.send(b'x' * 1000)\ntry:\n"
             got += "  while s.recv(2000):\n    n += 1\nexcept socket.timeout:\n  return n"
             self.assertIn(up.do(got % UDP), range(1, 60))
 
@@ -152,3 +152,20 @@ class Udp(EgressCase):
         up.do("s = udp('example.com', %d, 0.1)\ns.send(b'x')\nreturn code_of(s.recv, 9)" % UDP)
         self.assertIn("proxy", up.record(phase="failed", udp=1)["why"])
         self.assertNotIn("example.com", [q["name"] for q in self.lab.ask("queries")])
+
+
+class FirstBytes(EgressCase):
+    def test_a_word_without_a_line_is_passed_on(self):
+        up = self.uplink("--allow", "example.com:7001")
+        self.assertEqual(up.do("return echo(tcp('example.com', 7001), b'hello')"), "hello")
+        self.assertEqual(up.do("return echo(tcp('example.com', 7001), b'hello world, this is no HTTP\\nx')")[-1], "x")
+
+    def test_but_no_http_comes_of_it(self):
+        up = self.uplink("--allow", "example.com:80")
+        parts = "s = tcp('example.com', 80)\ns.sendall(b'BREW')\nselect.select([s], [], [], 0.2)\n"
+        parts += "s.sendall(b' / HTTP/1.1\\r\\nHost: evil.com\\r\\n\\r\\n')\nreturn code_of(s.recv, 99)"
+        self.assertEqual(up.do(parts), "ECONNRESET")
+        self.assertIn("parts", up.record(phase="denied")["why"])
+        whole = "s = tcp('example.com', 80)\ns.sendall(b'BREW / HTTP/1.1\\r\\nHost: evil.com\\r\\n\\r\\n')\nreturn all_of(s).decode()"
+        self.assertIn(" 403 ", up.do(whole))
+        self.assertEqual(self.lab.ask("requests"), [])
