@@ -337,7 +337,7 @@ static bool only_loopback_is_up(void)
 	more = send(n.fd, n.bytes, n.len, 0) > 0;
 	while (more) {
 		ssize_t got = recv(n.fd, n.bytes, sizeof(n.bytes), 0);
-		int len = (int)got;
+		unsigned len = got > 0 ? (unsigned)got : 0;
 
 		good = good && got > 0;
 		more = got > 0;

@@ -11,11 +11,11 @@ static_assert(sizeof(struct net_rule) == 40 && sizeof(struct net_policy) % 8 == 
 	      "rows have no padding that could differ between programs");
 
 struct net_policy_maker {
-	struct net_policy head;
 	struct net_rule *rules;
 	size_t count, room;
 	struct buf strings;
 	bool too_many_stages;
+	struct net_policy head; /* without its rows, so the last member */
 };
 
 struct net_policy_maker *net_policy_new(void)

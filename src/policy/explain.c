@@ -63,8 +63,8 @@ static void say_network(struct printer *p)
 	static const char *const modes[] = {
 		[NET_NONE] = "none: its own loopback and nothing else",
 		[NET_ALLOW] = "allow: what these rules allow; no other name is resolved",
-		[NET_PUBLIC] = "public: the internet; no loopback of the host, no private, "
-			       "link-local or metadata address unless a rule names it",
+		[NET_PUBLIC] = ("public: the internet; no loopback of the host, no private, "
+				"link-local or metadata address unless a rule names it"),
 		[NET_ISOLATED] = "isolated: sandboxes of the same owner and group, nothing else",
 	};
 	static const char *const budgets[] = {"net_rate",	 "net_tx",    "net_rx",
