@@ -9,6 +9,7 @@
 
 #define FIRST_MS 10000
 #define LINE_MAX_BYTES 16384
+#define METHOD_MAX_BYTES 64 /* a longer word is no method to any server */
 #define SERVER_HELLO_BYTES 64
 #define RECORD_HEAD 5
 #define HANDSHAKE 22
@@ -20,6 +21,12 @@ enum looks { LOOKS_MORE, LOOKS_HTTP, LOOKS_OTHER };
 static bool is_token(char c)
 {
 	return c > ' ' && c < 127 && !strchr("\"(),/:;<=>?@[\\]{}", c);
+}
+
+/* What some servers take for a blank, in front of a request and in its first line. */
+static bool is_blank(char c)
+{
+	return memchr(" \t\v\f\r\x1c\x1d\x1e\x1f\x85\xa0", c, 11);
 }
 
 static bool is_known_method(const char *word, size_t len)
@@ -34,7 +41,7 @@ static bool is_request_line(const char *line, size_t len, size_t word)
 {
 	size_t at = word;
 
-	while (at < len && (line[at] == ' ' || line[at] == '\t'))
+	while (at < len && is_blank(line[at]))
 		at++;
 	/* HTTP/0.9 has no version; a target begins like this in any case. */
 	if (at < len && strchr("/*hH", line[at]) && is_known_method(line, word))
@@ -42,21 +49,23 @@ static bool is_request_line(const char *line, size_t len, size_t word)
 	return memmem(line + at, len - at, "HTTP/", 5) || memmem(line + at, len - at, "http/", 5);
 }
 
-/* Servers skip empty lines in front of a request, and so does this. */
+/* Servers skip empty lines and blanks in front of a request, and so does this. */
 static enum looks looks_like_http(const char *bytes, size_t len)
 {
 	size_t at = 0, word;
 	const char *end;
 
-	while (at < len && (bytes[at] == '\r' || bytes[at] == '\n'))
+	while (at < len && (is_blank(bytes[at]) || bytes[at] == '\n'))
 		at++;
 	bytes += at;
 	len -= at;
 	for (word = 0; word < len && is_token(bytes[word]); word++)
 		;
+	if (word > METHOD_MAX_BYTES)
+		return LOOKS_OTHER;
 	if (word == len)
 		return LOOKS_MORE;
-	if (word == 0 || (bytes[word] != ' ' && bytes[word] != '\t'))
+	if (word == 0 || !is_blank(bytes[word]))
 		return LOOKS_OTHER;
 	end = memchr(bytes, '\n', len);
 	if (!end)
@@ -146,8 +155,12 @@ static void begun_step(struct conn *c)
 		conn_deny(c, "HTTP whose first line came in parts", NULL);
 		return;
 	}
+	if (looks == LOOKS_MORE && line->len > LINE_MAX_BYTES) {
+		conn_deny(c, "the first line is too long", NULL);
+		return;
+	}
 	conn_pass(&c->client, &c->server);
-	if (looks == LOOKS_OTHER || line->len > LINE_MAX_BYTES)
+	if (looks == LOOKS_OTHER)
 		conn_hand_over(c, &conn_relay);
 }
 

@@ -10,8 +10,9 @@ Two network namespaces are joined by a veth pair:
 
   internet  every address is local (so that any name can have any address, also private ones). Servers listen on
             the wildcard address: HTTP on 80, 8080; HTTPS on 443, 8443 (HTTP/2 on 9443 after ask("http2"));
-            a TCP service that speaks first on 7000; a TCP echo on 7001, also on 22, 5432; UDP echo on
-            93.184.216.34:7007; DNS, UDP and TCP, on 9.9.9.9:53.
+            a TCP service that speaks first on 7000; a TCP echo on 7001, also on 22, 853, 5432 and 185.199.108.66:53;
+            UDP echo on 93.184.216.34:7007 and 185.199.108.66:443; DNS, UDP and TCP, on 9.9.9.9:53 and 8.8.8.8:53.
+            lab.internet is a command that enters it, for more servers.
   host      where cloche runs. Its only address is 192.0.2.2; on 127.0.0.1:8081 and 192.0.2.2:8081 an HTTP server
             stands for the host's own services. A mount namespace gives it /etc/resolv.conf, /etc/hosts, and a CA
             bundle with the laboratory's CA, so cloche needs no settings to use all this.
@@ -46,9 +47,9 @@ import urllib.parse
 
 HOST = "192.0.2.2"
 WEB, EVIL, WEB6 = "93.184.216.34", "185.199.108.66", "2606:2800:220:1::1"
-RESOLVER = "9.9.9.9"
+RESOLVER, OTHER_RESOLVER = "9.9.9.9", "8.8.8.8"
 HTTP_PORTS, HTTPS_PORTS, H2_PORT = (80, 8080), (443, 8443), 9443
-SERVER_FIRST, TCP_ECHO, UDP_ECHO, LOOPBACK = 7000, (7001, 22, 5432), 7007, 8081
+SERVER_FIRST, TCP_ECHO, UDP_ECHO, LOOPBACK = 7000, (7001, 22, 853, 5432), 7007, 8081
 
 # What DNS says: a row of addresses, or of rows of which each query gets the next (and the last one again).
 NAMES = {
@@ -115,6 +116,7 @@ class Lab:
         self.ca = os.path.join(self.dir, "ca.pem")
         self.enter = os.path.join(self.dir, "enter")
         self.under = (self.enter,)
+        self.internet = (os.path.join(self.dir, "enter-internet"),)
         self.lock = threading.Lock()
         self.process = None
 
@@ -141,12 +143,8 @@ class Lab:
         except (OSError, ValueError):
             self.process.kill()
             raise AssertionError("no laboratory: " + self.process.communicate()[1].decode())
-        spaces = "--net --mount" + ("" if os.geteuid() == 0 else " --user --preserve-credentials")
-        with open(self.enter, "w", encoding="utf-8") as out:
-            out.write(
-                '#!/bin/sh\nexec /usr/bin/nsenter %s --target %d -- /usr/bin/env --chdir="$PWD" "$@"\n' % (spaces, pid)
-            )
-        os.chmod(self.enter, 0o755)
+        write_enter(self.enter, pid)
+        write_enter(self.internet[0], self.process.pid)
         if self.names:
             self.ask("names", names=self.names)
         return self
@@ -174,7 +172,8 @@ class Lab:
         return answer
 
     def ask(self, verb, **more):
-        """names(names={...}), queries, requests, forget, dns(state="up"|"down"|"servfail"), http2."""
+        """names(names={...}), queries (an answer has room for some thousands; like=[...] picks by parts of names),
+        requests, forget, dns(state="up"|"down"|"servfail"), http2."""
         with self.lock:
             self.control.send(json.dumps({"verb": verb, **more}).encode())
             answer = self.receive()
@@ -213,6 +212,14 @@ class Lab:
         with open(path, "wb") as out:
             out.write(data.encode() if isinstance(data, str) else data)
         return path
+
+
+def write_enter(path, pid):
+    """A program that runs a command in the namespaces of a process."""
+    spaces = "--net --mount" + ("" if os.geteuid() == 0 else " --user --preserve-credentials")
+    with open(path, "w", encoding="utf-8") as out:
+        out.write('#!/bin/sh\nexec /usr/bin/nsenter %s --target %d -- /usr/bin/env --chdir="$PWD" "$@"\n' % (spaces, pid))
+    os.chmod(path, 0o755)
 
 
 _shared = None
@@ -423,7 +430,7 @@ class Web(http.server.BaseHTTPRequestHandler):
             more = {"headers": dict(self.headers.items()), "body": body[:4096].decode("latin-1"), "length": len(body)}
             self.answer(200, json.dumps({**seen, **more}).encode(), "application/json")
 
-    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = serve
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = do_PROPFIND = serve
 
     def serve_file(self, host, path):
         top = os.path.join(self.server.state.dir, "www", host)
@@ -609,6 +616,10 @@ def take(state, row):
     return found
 
 
+def is_like(name, parts):
+    return not parts or any(part in name for part in parts)
+
+
 def answer_all(control, verbs):
     while True:
         data = control.recv(1 << 20)
@@ -639,9 +650,12 @@ def internet_servers(state):
     serve(Threaded((everything, SERVER_FIRST), ServerFirst, state))
     for port in TCP_ECHO:
         serve(Threaded((everything, port), TcpEcho, state))
+    serve(Threaded((EVIL, 53), TcpEcho, state, socket.AF_INET))
     serve(Datagrams((WEB, UDP_ECHO), UdpEcho, state))
-    serve(Datagrams((RESOLVER, 53), DnsUdp, state))
-    serve(Threaded((RESOLVER, 53), DnsTcp, state, socket.AF_INET))
+    serve(Datagrams((EVIL, 443), UdpEcho, state))
+    for address in (RESOLVER, OTHER_RESOLVER):
+        serve(Datagrams((address, 53), DnsUdp, state))
+        serve(Threaded((address, 53), DnsTcp, state, socket.AF_INET))
 
 
 def start_http2(state):
@@ -674,7 +688,7 @@ def internet_side(state, control):
     ip("addr", "add", "192.0.2.1/30", "dev", "lab0")
     ip("addr", "add", "2606:2800:ffff::1/64", "dev", "lab0", "nodad")
     ip("link", "set", "lab0", "up")
-    for address in (WEB, RESOLVER):
+    for address in (WEB, EVIL, RESOLVER, OTHER_RESOLVER):
         ip("addr", "add", address + "/32", "dev", "lo")
     ip("route", "add", "local", "default", "dev", "lo", "table", "main")
     ip("-6", "route", "add", "local", "default", "dev", "lo", "table", "main")
@@ -701,7 +715,7 @@ def internet_side(state, control):
         control,
         {
             "names": lambda q: state.names.update(q["names"]),
-            "queries": lambda _: take(state, state.queries),
+            "queries": lambda q: [row for row in take(state, state.queries) if is_like(row["name"], q.get("like"))],
             "requests": lambda _: take(state, state.requests),
             "host_requests": lambda _: pass_on({"verb": "requests"}),
             "forget": forget,
