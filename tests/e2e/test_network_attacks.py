@@ -4,9 +4,7 @@ All attacks under one policy run in one sandbox, once for all tests of a class; 
 """
 
 import json
-import os
 import re
-import socket
 
 import cl
 import netattack
@@ -39,7 +37,7 @@ class Attacks(cl.Case):
         cls.outside = cls.judge(
             cls.lab.command(
                 "/usr/bin/python3", netattack.__file__, cls.policy, *rows, cwd=cls.dir, timeout=120,
-                env=cl.caller_env(NETATTACK_TIMEOUT="2"),
+                env=cl.caller_env(NETATTACK_TIMEOUT="10", NETATTACK_OUTSIDE="1"),
             ),
             like=netattack.MARKERS,
         )  # fmt: skip
@@ -51,7 +49,7 @@ class Attacks(cl.Case):
     def run_inside(cls, fd):
         given = options(cls.policy)
         for name, value in {**PROXIES, "NETATTACK_TIMEOUT": "10"}.items():
-            given += ["--setenv", "%s=%s" % (name, value)]
+            given += ["--env", "%s=%s" % (name, value)]
         with open(netattack.__file__, encoding="utf-8") as f:
             program = f.read()
         return cls.lab.run("run", *given, "--", "/usr/bin/python3", "-c", program, cls.policy, cwd=cls.dir, timeout=120,
