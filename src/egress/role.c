@@ -55,6 +55,10 @@ static void serve_uplink(struct uplink *s, const struct egress *m, int *fds, str
 	case EGRESS_REMOVE:
 		uplink_remove(s);
 		break;
+	case EGRESS_FLUSH:
+		record_tick(s);
+		record_meter(s, EGRESS_FLUSHED);
+		break;
 	default:
 		err_set(e, ERR_UNSUPPORTED, "unexpected message");
 	}
@@ -94,7 +98,8 @@ static void serve(struct role *r, const struct egress *m, int *fds)
 			memset(fds, -1, EGRESS_FDS * sizeof(*fds));
 		} else if (s) {
 			serve_uplink(s, m, fds, &e);
-		} else if (m->type == EGRESS_REMOVE) {
+		} else if (m->type == EGRESS_REMOVE || m->type == EGRESS_FLUSH) {
+			gone.type = m->type == EGRESS_FLUSH ? EGRESS_FLUSHED : EGRESS_GONE;
 			memcpy(gone.meter.id, id, sizeof(gone.meter.id));
 			records_send(r, &gone, -1);
 		}

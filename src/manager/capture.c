@@ -16,6 +16,7 @@ struct capture_run {
 	layer_set proven;
 	int landlock_abi;
 	char *input, *note;
+	struct network_mark mark;
 	int64_t begun_ns;
 	double setup_ms;
 	struct result result;
@@ -117,16 +118,30 @@ static void fill_result(struct capture_run *c, const struct outcome *x)
 }
 
 /* The record is complete. */
-static void conclude(struct capture_run *c)
+static void conclude(void *arg)
 {
+	struct capture_run *c = arg;
+
 	c->asking = false;
 	ack(c->s, c->eid);
 	if (c->cancelled) {
 		capture_free(c);
 		return;
 	}
+	network_since(c->s, &c->mark, &c->result);
 	denials_add_limits(&c->result);
 	hand_over(c);
+}
+
+/* A sandbox with a network has more to tell. */
+static void conclude_network(struct capture_run *c)
+{
+	if (!c->s->net) {
+		conclude(c);
+		return;
+	}
+	c->asking = true;
+	network_sync(c->s, conclude, c);
 }
 
 /* If the guest cannot be asked, the record goes out without denials. */
@@ -136,7 +151,7 @@ static void on_denials(void *arg, struct sandbox *s, struct unpack *u, const str
 
 	if (!e)
 		denials_read(u, s, &c->result);
-	conclude(c);
+	conclude_network(c);
 }
 
 static void on_capture_exit(void *arg, const struct outcome *x)
@@ -148,7 +163,7 @@ static void on_capture_exit(void *arg, const struct outcome *x)
 	fill_result(c, x);
 	c->asking = x->denials_seen;
 	if (!c->asking) {
-		conclude(c);
+		conclude_network(c);
 		return;
 	}
 	pack_u32(&b, c->eid);
@@ -217,6 +232,7 @@ struct capture_run *exec_capture(struct sandbox *s, const struct caller *who,
 	*c = (struct capture_run){.s = sandbox_hold(s), .done = done, .arg = arg};
 	c->result.base64 = r->base64;
 	c->begun_ns = now_ns();
+	network_mark(s, &c->mark);
 	c->note = r->note ? str_copy(r->note) : NULL;
 	head_tail_init(&c->out, -1, limit);
 	head_tail_init(&c->err, -1, limit);

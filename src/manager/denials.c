@@ -20,7 +20,8 @@ static void read_text(struct unpack *u, char *dst, size_t size)
 	str_sanitise(dst, size, text, len);
 }
 
-static void read_denial(struct unpack *u, struct sandbox *s, struct denial *d)
+/* False: it is none. */
+static bool read_denial(struct unpack *u, struct sandbox *s, struct denial *d)
 {
 	uint8_t kind = unpack_u8(u);
 
@@ -29,7 +30,10 @@ static void read_denial(struct unpack *u, struct sandbox *s, struct denial *d)
 	read_text(u, d->target, sizeof(d->target));
 	read_text(u, d->explain, sizeof(d->explain));
 	d->count = unpack_u64(u);
+	if (u->bad || network_corrects(s, d))
+		return false;
 	s->m->metrics.denials[kind < ARRAY_LEN(kinds) ? kind : 3] += d->count;
+	return true;
 }
 
 /* Tells the operator of a tenant whose programs are refused more often than `alert_denials` a minute. */
@@ -60,9 +64,10 @@ void denials_read(struct unpack *u, struct sandbox *s, struct result *r)
 	for (uint32_t i = 0; i < count && i < DENIALS_MAX && !u->bad; i++) {
 		struct denial d;
 
-		read_denial(u, s, &d);
-		result_add_denials(r, &d, !u->bad);
-		if (!u->bad && all + d.count >= all)
+		if (!read_denial(u, s, &d))
+			continue;
+		result_add_denials(r, &d, 1);
+		if (all + d.count >= all)
 			all += d.count;
 	}
 	count_for_alert(s, all);

@@ -322,6 +322,17 @@ void network_is(struct sandbox *s, int mode, int how);
 const char *network_how(const struct sandbox *s);
 void network_begin(struct job *j);
 void network_news(struct manager *m, const struct ipc *news);
+/* Calls back when all attempts and counters up to now are known, or after a second. */
+void network_sync(struct sandbox *s, void (*done)(void *arg), void *arg);
+/* What is known of a sandbox's network when a command begins. */
+struct network_mark {
+	uint64_t seq, tx_bytes, rx_bytes;
+};
+void network_mark(const struct sandbox *s, struct network_mark *ret);
+/* What happened since then becomes part of the record. */
+void network_since(struct sandbox *s, const struct network_mark *mark, struct result *r);
+/* The guest saw a connection that egress will tell of: not its denial. True: leave it out; else d is made exact. */
+bool network_corrects(const struct sandbox *s, struct denial *d);
 void network_free(struct sandbox *s);
 
 /* ---- ceilings.c ---- */

@@ -10,6 +10,7 @@
 #include <sys/mman.h>
 
 #define ATTEMPTS 128 /* kept for each sandbox */
+#define SYNC_MS 1000
 
 struct net_follower {
 	struct sandbox *s; /* held */
@@ -128,6 +129,8 @@ void network_is(struct sandbox *s, int mode, int how)
 {
 	struct sandbox_net *n = net_of(s);
 
+	if (n->mode == mode && n->how == how)
+		return;
 	n->mode = (uint8_t)mode;
 	n->how = (uint8_t)how;
 	json_decref(take_ptr(s->layers));
@@ -135,7 +138,9 @@ void network_is(struct sandbox *s, int mode, int how)
 
 const char *network_how(const struct sandbox *s)
 {
-	return s->net ? name_in(how_names, ARRAY_LEN(how_names), s->net->how) : "none";
+	return s->net && s->net->mode != NET_NONE
+		       ? name_in(how_names, ARRAY_LEN(how_names), s->net->how)
+		       : "none";
 }
 
 /* ---- changing it ---- */
@@ -276,13 +281,15 @@ static void add_attempt(struct sandbox *s, const struct egress_record *r)
 
 void network_news(struct manager *m, const struct ipc *news)
 {
-	struct sandbox *s = manager_lookup(m, news->type == IPC_NET_METER ? news->net_meter.id
-									  : news->net_record.id);
+	/* Each of these begins with it. */
+	struct sandbox *s = manager_lookup(m, news->id);
 
 	if (!s)
 		return;
 	sandbox_hold(s);
-	if (news->type == IPC_NET_METER)
+	if (news->type == IPC_NETWORK_IS)
+		network_is(s, news->network.mode, news->network.how);
+	else if (news->type == IPC_NET_METER)
 		net_of(s)->meter = news->net_meter;
 	else
 		add_attempt(s, &news->net_record);
@@ -295,6 +302,186 @@ void network_news(struct manager *m, const struct ipc *news)
 					"port", news->net_record.port, "remedy",
 					news->net_record.remedy));
 	sandbox_release(s);
+}
+
+/* ---- the record of a command ---- */
+
+struct sync_wait {
+	struct sandbox *s; /* held */
+	void (*done)(void *arg);
+	void *arg;
+	struct loop_timer timer;
+};
+
+static void end_sync(struct sync_wait *w)
+{
+	loop_timer_stop(w->s->m->p.loop, &w->timer);
+	if (w->done)
+		w->done(w->arg);
+	w->done = NULL;
+}
+
+static void on_sync_late(void *arg)
+{
+	end_sync(arg);
+}
+
+static void on_synced(void *arg, const struct ipc *reply, int fd)
+{
+	struct sync_wait *w = arg;
+
+	close_fd(&fd);
+	end_sync(w);
+	sandbox_release(w->s);
+	free(w);
+}
+
+void network_sync(struct sandbox *s, void (*done)(void *arg), void *arg)
+{
+	struct sync_wait *w = must_alloc(calloc(1, sizeof(*w)));
+
+	*w = (struct sync_wait){sandbox_hold(s), done, arg, {.call = on_sync_late, .arg = w}};
+	/* A role that is stopped must not hold up a record. */
+	loop_timer_set(s->m->p.loop, &w->timer, SYNC_MS);
+	broker_ask_id(s->m->p.broker, IPC_NET_FLUSH, s->id, on_synced, w);
+}
+
+void network_mark(const struct sandbox *s, struct network_mark *ret)
+{
+	if (s->net)
+		*ret = (struct network_mark){s->net->next_seq, s->net->meter.tx_bytes,
+					     s->net->meter.rx_bytes};
+}
+
+static const char *attempt_text(const json_t *attempt, const char *key)
+{
+	const char *text = json_string_value(json_object_get(attempt, key));
+
+	return text ? text : "";
+}
+
+/* False: it is no denial. */
+static bool attempt_denial(const json_t *attempt, struct denial *d)
+{
+	const char *name = attempt_text(attempt, "name"), *remedy = attempt_text(attempt, "remedy");
+	bool is_lookup = str_equal(attempt_text(attempt, "event"), "lookup");
+	int port = (int)json_integer_value(json_object_get(attempt, "port"));
+
+	if (!str_equal(attempt_text(attempt, "verdict"), "deny"))
+		return false;
+	*d = (struct denial){
+		.count = (uint64_t)json_integer_value(json_object_get(attempt, "count"))};
+	if (!name[0])
+		name = attempt_text(attempt, "address");
+	snprintf(d->what, sizeof(d->what), is_lookup ? "resolve" : "connect");
+	if (port)
+		snprintf(d->target, sizeof(d->target),
+			 strchr(name, ':') ? "[%.200s]:%d" : "%.200s:%d", name, port);
+	else
+		snprintf(d->target, sizeof(d->target), "%s", name);
+	snprintf(d->rule, sizeof(d->rule), "%s", attempt_text(attempt, "rule"));
+	snprintf(d->explain, sizeof(d->explain), "%s%s%s", attempt_text(attempt, "why"),
+		 remedy[0] ? "; if it is needed: " : "", remedy);
+	return true;
+}
+
+/* The guest sees a connection that cannot even begin, egress one that it was asked for. */
+static void add_denial(struct result *r, const struct denial *d)
+{
+	for (size_t i = 0; i < r->denial_count; i++)
+		if (str_equal(r->denials[i].what, d->what) &&
+		    str_equal(r->denials[i].target, d->target)) {
+			r->denials[i] = *d;
+			return;
+		}
+	result_add_denials(r, d, 1);
+}
+
+/* Of several the first. */
+static void say_failure(const json_t *attempt, struct result *r)
+{
+	const char *name = attempt_text(attempt, "name");
+
+	snprintf(r->net_note, sizeof(r->net_note), "%.100s:%d: %s",
+		 name[0] ? name : attempt_text(attempt, "address"),
+		 (int)json_integer_value(json_object_get(attempt, "port")),
+		 attempt_text(attempt, "why"));
+	result_add_note(r, r->net_note);
+}
+
+void network_since(struct sandbox *s, const struct network_mark *mark, struct result *r)
+{
+	const struct sandbox_net *n = s->net;
+	uint64_t from = mark->seq;
+
+	if (!n)
+		return;
+	r->net_tx_bytes = n->meter.tx_bytes - mark->tx_bytes;
+	r->net_rx_bytes = n->meter.rx_bytes - mark->rx_bytes;
+	if (n->next_seq - from > ATTEMPTS)
+		from = n->next_seq - ATTEMPTS;
+	for (uint64_t i = from; i < n->next_seq; i++) {
+		const json_t *attempt = n->attempts[i % ATTEMPTS];
+		struct denial d;
+
+		if (attempt_denial(attempt, &d))
+			add_denial(r, &d);
+		else if (str_equal(attempt_text(attempt, "event"), "failed") && !r->net_note[0])
+			say_failure(attempt, r);
+	}
+}
+
+/* "10.0.0.1:80" or "[fd00::1]:80" */
+static bool read_target(const char *target, struct network *ret, uint16_t *ret_port)
+{
+	const char *colon = strrchr(target, ':');
+	bool in_brackets = target[0] == '[';
+	size_t len = colon ? (size_t)(colon - target) : 0;
+	char host[64];
+
+	if (len < 3 || len >= sizeof(host))
+		return false;
+	memcpy(host, target + in_brackets, len - 2u * in_brackets);
+	host[len - 2u * in_brackets] = '\0';
+	*ret_port = (uint16_t)strtoul(colon + 1, NULL, 10);
+	return network_parse(host, ret);
+}
+
+/* Addresses that egress makes up for names. */
+static bool is_made_up(const struct network *n)
+{
+	struct network v4, v6;
+
+	return (network_parse("198.18.0.0/15", &v4) && network_has(&v4, n)) ||
+	       (network_parse("fd00::/8", &v6) && network_has(&v6, n));
+}
+
+bool network_corrects(const struct sandbox *s, struct denial *d)
+{
+	struct net_question q = {.port = 0};
+	struct net_answer a = {.rule = ""};
+	auto_buf struct buf rules = {0};
+	struct net_index *index;
+	struct network at;
+	struct err e = {0};
+
+	if (sandbox_network_mode(s) == NET_NONE || !str_equal(d->what, "connect") ||
+	    !read_target(d->target, &at, &q.port))
+		return false;
+	if (is_made_up(&at))
+		return true;
+	if (net_policy_from_spec(&s->o.spec, &rules, &e) < 0)
+		return false;
+	index = net_index_new(buf_head(&rules), rules.len, &e);
+	if (!index)
+		return false;
+	q.address = at.address;
+	net_decide(index, &q, &a);
+	snprintf(d->rule, sizeof(d->rule), "%s", a.rule);
+	snprintf(d->explain, sizeof(d->explain), "%s%s%s", a.why,
+		 a.remedy[0] ? "; if it is needed: " : "", a.remedy);
+	net_index_free(index);
+	return a.allowed;
 }
 
 struct net_follower *

@@ -58,6 +58,7 @@ void layers_fill(const struct sandbox *s, struct result *r)
 							   : "v1";
 	r->memory = r->is_remote ? "none" : b->memory_by_cgroup ? "cgroup" : "watch";
 	r->disk = b->proven & LAYER_BIT(LAYER_DISK) ? b->disk : "none";
+	r->network = network_how(s);
 	/* A remote service does not report denials. */
 	if (r->is_remote)
 		return;

@@ -303,6 +303,7 @@ void manager_news(struct manager *m, const struct ipc *news, int fd)
 	case IPC_SIGNER:
 		secrets_news(m, &news->signer);
 		break;
+	case IPC_NETWORK_IS:
 	case IPC_NET_RECORD:
 	case IPC_NET_METER:
 	case IPC_NET_ASKS:

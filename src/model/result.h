@@ -70,6 +70,7 @@ struct result {
 	const char *disk;	  /* "tmpfs" "none" */
 	const char *network;	  /* "tproxy" "ports"; NULL: "none" */
 	bool rootless, is_remote; /* is_remote: run by another service, nothing was measured */
+	char net_note[240];	  /* why a connection failed that was allowed, or "" */
 	char guard_note[160];	  /* what the guard observed but did not refuse, or "" */
 	const char *recycled[8];  /* namespaces and other parts reused from an earlier run */
 	const char *denial_kinds

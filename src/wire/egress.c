@@ -44,12 +44,14 @@ static const struct shape {
 	[EGRESS_VERDICT] = {verdict_texts, sizeof(struct egress_verdict), NO_FD},
 	[EGRESS_REMOVE] = {id_texts, IPC_ID, NO_FD},
 	[EGRESS_PING... EGRESS_GO_ON] = {no_texts, 0, NO_FD},
+	[EGRESS_FLUSH] = {id_texts, IPC_ID, NO_FD},
 	[EGRESS_METER] = {meter_texts, sizeof(struct egress_meter), NO_FD},
 	[EGRESS_RECORD... EGRESS_ASK] = {record_texts, sizeof(struct egress_record), NO_FD},
 	[EGRESS_CA] = {id_texts, IPC_ID, ONE_FD},
 	[EGRESS_WANT_PEER] = {peer_texts, sizeof(struct egress_peer), NO_FD},
 	[EGRESS_GONE] = {meter_texts, sizeof(struct egress_meter), NO_FD},
 	[EGRESS_PONG] = {no_texts, 0, NO_FD},
+	[EGRESS_FLUSHED] = {meter_texts, sizeof(struct egress_meter), NO_FD},
 };
 
 static const struct shape *shape_of(uint32_t type)

@@ -26,6 +26,7 @@ enum egress_type {
 	EGRESS_PING,	/* answered by EGRESS_PONG, to prove that its loop runs */
 	EGRESS_HOLD,	/* new connections and lookups of all sandboxes are refused ("audit"), */
 	EGRESS_GO_ON,	/* until this */
+	EGRESS_FLUSH,	/* id: tells at once what is known of it, then answers EGRESS_FLUSHED */
 	/* from egress */
 	EGRESS_METER = 32, /* egress_meter: once a second while it changes, and at the end */
 	EGRESS_RECORD,	   /* egress_record: an attempt was decided, or a connection has ended */
@@ -34,6 +35,7 @@ enum egress_type {
 	EGRESS_WANT_PEER, /* egress_peer: a socket in that namespace is needed */
 	EGRESS_GONE,	  /* egress_meter: EGRESS_REMOVE is done */
 	EGRESS_PONG,
+	EGRESS_FLUSHED, /* egress_meter */
 };
 
 struct egress_settings {

@@ -38,6 +38,7 @@ enum ipc_type {
 	IPC_ROW_GET, /* ipc_row (id, snapshot) -> IPC_ROW_IS; its text is "" if there is none */
 	IPC_NETWORK, /* ipc_network (id); fd: the request's own rules, a struct net_policy -> IPC_NETWORK_IS */
 	IPC_NET_ANSWER, /* ipc_network (id, serial, allows): to IPC_NET_ASKS -> IPC_DONE */
+	IPC_NET_FLUSH,	/* id -> IPC_DONE, once all that egress knows of its network was told */
 	IPC_QUIT,	/* the front is done; graceful shutdown */
 	IPC_PUBLISH,	/* ipc_publish -> IPC_DONE with a listening TCP socket of the host */
 	/* Secrets; the broker passes these on to role signer, and its answers back */

@@ -50,6 +50,8 @@ struct box_net {
 	bool is_prepared; /* its namespace leads to listeners, and egress has them */
 	bool is_leaving;  /* until egress has closed them, because others are needed */
 	bool asks;
+	struct requester changer;	 /* waits until is_leaving is over */
+	uint8_t told_mode, told_how;	 /* to the front */
 	struct egress_meter before, now; /* of earlier instances of the role, and of this one */
 	/* Attempts of one kind are audited once in a while, with their number. */
 	struct net_group {
@@ -117,7 +119,8 @@ struct egress_side {
 	size_t waiting;
 	struct loop_task restore; /* gives the networks of all boxes to a new instance */
 	size_t next_bucket;
-	bool is_held; /* the audit log cannot be written: no new connections */
+	struct egress_flush *flushes; /* requests of the front that wait for EGRESS_FLUSHED */
+	bool is_held;		      /* the audit log cannot be written: no new connections */
 	struct loop_timer held;
 };
 
@@ -263,12 +266,18 @@ void row_remove(const struct box *b);
 broker_request network_request, network_request_answer;
 /* Takes up the network that an earlier broker gave it. */
 void network_adopt(struct box *b);
-/* Its namespace leads to new listeners, which egress gets with all rules. */
-int network_prepare(struct box *b, struct err *e);
+/* For a new instance of egress, or new listeners: the rules are made again, and egress gets everything. */
+void network_restore(struct box *b);
 /* The operator's settings or the tokens have changed. */
 void network_judge_all(struct daemon *d);
 /* What was counted stays counted, since budgets are of the sandbox's life; egress has forgotten the sandbox. */
 void network_keep_meter(struct box_net *n);
+/* Egress is gone: nothing leads out any more. */
+void network_lost(struct box *b);
+/* Counters of its life; a later broker needs them if the budget bounds bytes or connections. */
+void network_metered(struct box *b, const struct egress_meter *now);
+/* Those of all instances of egress together. */
+struct egress_meter network_used(const struct box_net *n);
 /* Egress has closed its listeners. */
 void network_left(struct box *b);
 /* Nothing of it is left. */
@@ -287,6 +296,7 @@ void egress_tell(struct daemon *d, const struct egress *m, const int *fds, size_
 void egress_tell_bytes(struct daemon *d, const struct egress *m, const void *bytes, size_t len);
 void egress_send_settings(struct daemon *d);
 void egress_ping(struct daemon *d);
+broker_request egress_request_flush;
 
 /* ---- attempts.c ---- */
 /* Audits an attempt of this box to reach something, and tells the front. */

@@ -141,14 +141,56 @@ static void take_meter(struct daemon *d, const struct egress_meter *meter)
 
 	if (!b || !b->net)
 		return;
-	b->net->now = *meter;
-	m.net_meter = *meter;
-	m.net_meter.tx_bytes += b->net->before.tx_bytes;
-	m.net_meter.rx_bytes += b->net->before.rx_bytes;
-	m.net_meter.connections += b->net->before.connections;
-	m.net_meter.denied += b->net->before.denied;
+	network_metered(b, meter);
+	m.net_meter = network_used(b->net);
 	front_news(d, &m, -1);
 }
+
+/* ---- the front wants to know all up to now ---- */
+
+struct egress_flush {
+	struct egress_flush *next;
+	struct requester who;
+	char id[IPC_ID];
+};
+
+/* The oldest question about this sandbox: egress answers in order. NULL: all of them. */
+static void answer_flush(struct daemon *d, const char *id)
+{
+	for (struct egress_flush **at = &d->egress.flushes, *f; (f = *at);) {
+		if (id && !str_equal(f->id, id)) {
+			at = &f->next;
+			continue;
+		}
+		*at = f->next;
+		front_done(d, f->who, f->id, NULL);
+		free(f);
+		if (id)
+			return;
+	}
+}
+
+void egress_request_flush(struct daemon *d, struct requester who, const struct ipc *m)
+{
+	struct egress question = {.type = EGRESS_FLUSH};
+	struct egress_flush **end = &d->egress.flushes, *f;
+	struct box *b = box_find_live(d, m->id);
+
+	if (!b || !b->net || !b->net->is_prepared || d->egress.watch.fd < 0) {
+		front_done(d, who, m->id, NULL);
+		return;
+	}
+	f = must_alloc(malloc(sizeof(*f)));
+	*f = (struct egress_flush){.who = who};
+	memcpy(f->id, m->id, sizeof(f->id));
+	while (*end)
+		end = &(*end)->next;
+	*end = f;
+	memcpy(question.id, m->id, sizeof(question.id));
+	egress_tell(d, &question, NULL, 0);
+}
+
+/* ---- messages ---- */
 
 static void take_message(struct daemon *d, const struct egress *m)
 {
@@ -174,6 +216,10 @@ static void take_message(struct daemon *d, const struct egress *m)
 		asks.net_record = m->record;
 		if (box_find_live(d, m->record.id))
 			front_news(d, &asks, -1);
+		break;
+	case EGRESS_FLUSHED:
+		take_meter(d, &m->meter);
+		answer_flush(d, m->meter.id);
 		break;
 	case EGRESS_PONG:
 		roles_answered(d, ROLE_EGRESS);
@@ -216,16 +262,13 @@ static void restore_networks(void *arg)
 {
 	struct daemon *d = arg;
 	unsigned done = 0;
-	struct err e;
 
 	while (d->egress.next_bucket < BOX_BUCKETS && done < RESTORE_BOXES) {
 		for (struct box *b = d->boxes[d->egress.next_bucket]; b; b = b->next) {
 			if (b->state != BOX_LIVE || !b->net || b->net->is_prepared)
 				continue;
 			done++;
-			if (network_prepare(b, &e) < 0)
-				log_error("a sandbox has lost its network", "id", b->i.info.id,
-					  "error", e.msg);
+			network_restore(b);
 		}
 		d->egress.next_bucket++;
 	}
@@ -269,5 +312,6 @@ void egress_detach(struct daemon *d)
 	for (size_t i = 0; i < BOX_BUCKETS; i++)
 		for (struct box *b = d->boxes[i]; b; b = b->next)
 			if (b->net)
-				network_keep_meter(b->net);
+				network_lost(b);
+	answer_flush(d, NULL);
 }

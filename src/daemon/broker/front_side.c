@@ -88,6 +88,7 @@ static broker_request *const requests[] = {
 	[IPC_ROW_GET] = row_request_get,
 	[IPC_NETWORK] = network_request,
 	[IPC_NET_ANSWER] = network_request_answer,
+	[IPC_NET_FLUSH] = egress_request_flush,
 	[IPC_PUBLISH] = publish_request,
 	[IPC_QUIT] = request_quit,
 	[IPC_SECRET_USE] = signer_request_use,

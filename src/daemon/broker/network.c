@@ -11,13 +11,13 @@
 
 #include <sys/mman.h>
 
-#define MAGIC "clnet01"
+#define MAGIC "clnet02"
 
 struct net_file {
 	char magic[8];
 	uint32_t size; /* of the rules behind this */
 	uint8_t asks;
-	unsigned char own4[4], own6[16], prefix6[8];
+	struct net_setup setup;
 	struct egress_meter before;
 };
 
@@ -147,6 +147,23 @@ static bool setup_suffices(const struct net_setup *now, const struct net_setup *
 	return good;
 }
 
+/* A namespace keeps the routes that it was given, and egress refuses what is asked for there. */
+static void keep_routes(struct net_setup *s, const struct net_setup *old)
+{
+	memcpy(s->own4, old->own4, sizeof(s->own4));
+	memcpy(s->own6, old->own6, sizeof(s->own6));
+	memcpy(s->prefix6, old->prefix6, sizeof(s->prefix6));
+	s->everything |= old->everything;
+	for (unsigned i = 0; i < old->network_count; i++) {
+		if (has_network(s, &old->networks[i]))
+			continue;
+		if (s->network_count < ARRAY_LEN(s->networks))
+			s->networks[s->network_count++] = old->networks[i];
+		else
+			s->everything = 1;
+	}
+}
+
 /* What the namespace must redirect may change with the rules; its addresses stay. True: it must be made again. */
 static bool make_setup(struct box *b)
 {
@@ -154,11 +171,8 @@ static bool make_setup(struct box *b)
 	struct net_setup fresh = {0};
 
 	net_setup_from(&fresh, buf_head(&n->rules));
-	if (n->setup.own4[0]) {
-		memcpy(fresh.own4, n->setup.own4, sizeof(fresh.own4));
-		memcpy(fresh.own6, n->setup.own6, sizeof(fresh.own6));
-		memcpy(fresh.prefix6, n->setup.prefix6, sizeof(fresh.prefix6));
-	}
+	if (n->setup.own4[0])
+		keep_routes(&fresh, &n->setup);
 	if (n->is_prepared && setup_suffices(&n->setup, &fresh))
 		return false;
 	n->setup = fresh;
@@ -179,18 +193,22 @@ static void tell_names(struct box *b)
 		egress_tell(d, &m, &fd, 1);
 }
 
-static void copy_names(int from_dir, const char *from, int to_dir, const char *to)
+static char *read_names(int dir, const char *name, size_t *ret_len)
 {
-	auto_close int in = openat(from_dir, from, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	auto_close int out = -1;
-	auto_free char *text = NULL;
-	size_t len;
+	auto_close int in = openat(dir, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	char *text = NULL;
 
-	if (in < 0 || io_read_whole(in, 64 << 20, &text, &len) < 0)
-		return;
-	out = openat(to_dir, to, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
-	if (out < 0 || io_write_all(out, text, len) < 0)
-		log_warn("names of a sandbox could not be copied", "to", to);
+	return in >= 0 && io_read_whole(in, 64 << 20, &text, ret_len) == 0 ? text : NULL;
+}
+
+static void write_names(int dir, const char *name, const char *head, const char *text, size_t len)
+{
+	auto_close int out =
+		openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
+
+	if (out < 0 || io_write_all(out, head, strlen(head)) < 0 ||
+	    io_write_all(out, text, len) < 0)
+		log_warn("names of a sandbox could not be copied", "to", name);
 }
 
 static void names_of_snapshot(const char *snapshot, char ret[IPC_ID + 8])
@@ -198,23 +216,51 @@ static void names_of_snapshot(const char *snapshot, char ret[IPC_ID + 8])
 	snprintf(ret, IPC_ID + 8, "%.20s.names", snapshot);
 }
 
+/*
+ * Names keep their indexes. In front is what the sandbox has used of its budgets, for itself when it is started
+ * again; egress skips that line.
+ */
 void network_names_save(struct daemon *d, const char *sandbox, const char *snapshot)
 {
-	char name[IPC_ID + 8];
+	struct box *b = box_find_live(d, sandbox);
+	auto_free char *text = NULL;
+	char name[IPC_ID + 8], head[128];
+	struct egress_meter used;
+	size_t len = 0;
 
+	if (!b || !b->net)
+		return;
+	used = network_used(b->net);
+	snprintf(head, sizeof(head), "# %s %" PRIu64 " %" PRIu64 " %" PRIu64 "\n", sandbox,
+		 used.tx_bytes, used.rx_bytes, used.connections);
 	names_of_snapshot(snapshot, name);
-	copy_names(d->names_dir, sandbox, d->snapshots_dir, name);
+	text = read_names(d->names_dir, sandbox, &len);
+	write_names(d->snapshots_dir, name, head, text ? text : "", text ? len : 0);
 }
 
 /* Only into a sandbox that has no names yet. */
-static void load_names(struct daemon *d, const char *sandbox, const char *snapshot)
+static void load_names(struct box *b, const char *snapshot)
 {
-	char name[IPC_ID + 8];
+	const char *id = b->i.info.id;
+	struct egress_meter used = {0};
+	char name[IPC_ID + 8], of[IPC_ID];
+	auto_free char *text = NULL;
+	const char *end;
+	size_t len = 0;
 
-	if (!ipc_id_is_valid(snapshot) || faccessat(d->names_dir, sandbox, F_OK, 0) == 0)
+	if (!ipc_id_is_valid(snapshot) || faccessat(b->d->names_dir, id, F_OK, 0) == 0)
 		return;
 	names_of_snapshot(snapshot, name);
-	copy_names(d->snapshots_dir, name, d->names_dir, sandbox);
+	text = read_names(b->d->snapshots_dir, name, &len);
+	end = text ? memchr(text, '\n', len) : NULL;
+	if (!end)
+		return;
+	write_names(b->d->names_dir, id, "", end + 1, len - (size_t)(end + 1 - text));
+	/* A fork begins with budgets of its own. */
+	if (sscanf(text, "# %20s %" SCNu64 " %" SCNu64 " %" SCNu64, of, &used.tx_bytes,
+		   &used.rx_bytes, &used.connections) == 4 &&
+	    str_equal(of, id))
+		b->net->before = used;
 }
 
 /* ---- egress ---- */
@@ -262,7 +308,7 @@ static void on_prepared(void *arg, const struct provider_result *r, const struct
 	tell_rules(b);
 }
 
-int network_prepare(struct box *b, struct err *e)
+static int prepare_network(struct box *b, struct err *e)
 {
 	struct preparation p = {.b = b};
 
@@ -276,6 +322,57 @@ int network_prepare(struct box *b, struct err *e)
 	return p.err.kind ? -1 : 0;
 }
 
+/* ---- what the front is told ---- */
+
+static void tell_front(struct box *b)
+{
+	struct ipc m = {.type = IPC_NETWORK_IS};
+	struct box_net *n = b->net;
+
+	b->i.info.net = (uint8_t)mode_of(b);
+	if (n->told_mode == b->i.info.net && n->told_how == b->i.info.net_how)
+		return;
+	n->told_mode = m.network.mode = b->i.info.net;
+	n->told_how = m.network.how = b->i.info.net_how;
+	memcpy(m.network.id, b->i.info.id, sizeof(m.network.id));
+	front_news(b->d, &m, -1);
+}
+
+/* A change that needed other listeners is done. */
+static void answer_change(struct box *b)
+{
+	struct ipc reply = {.type = IPC_NETWORK_IS};
+	struct requester who = b->net->changer;
+
+	b->net->changer = (struct requester){0};
+	memcpy(reply.network.id, b->i.info.id, sizeof(reply.network.id));
+	b->i.info.net = reply.network.mode = b->net->told_mode = (uint8_t)mode_of(b);
+	reply.network.how = b->net->told_how = b->i.info.net_how;
+	if (who.serial)
+		front_answer(b->d, who, &reply, -1);
+}
+
+void network_restore(struct box *b)
+{
+	struct err e = {0};
+
+	if (judge(b, &e) < 0 || (mode_of(b) != NET_NONE && prepare_network(b, &e) < 0)) {
+		log_error("a sandbox has lost its network", "id", b->i.info.id, "error", e.msg);
+		b->i.info.net_how = NET_REDIRECT_LOST;
+	}
+	tell_front(b);
+	answer_change(b);
+}
+
+void network_lost(struct box *b)
+{
+	network_keep_meter(b->net);
+	if (mode_of(b) == NET_NONE)
+		return;
+	b->i.info.net_how = NET_REDIRECT_LOST;
+	tell_front(b);
+}
+
 /* ---- the file ---- */
 
 static void file_name(const struct box *b, char ret[IPC_ID + 8])
@@ -287,16 +384,16 @@ static int write_file(const struct box *b, struct err *e)
 {
 	const struct box_net *n = b->net;
 	const struct net_policy *p = n->request;
-	struct net_file head = {
-		.magic = MAGIC, .size = p->size, .asks = n->asks, .before = n->before};
+	struct net_file head = {.magic = MAGIC,
+				.size = p->size,
+				.asks = n->asks,
+				.setup = n->setup,
+				.before = network_used(n)};
 	char name[IPC_ID + 8], draft[IPC_ID + 8];
 	auto_close int fd = -1;
 
 	file_name(b, name);
 	snprintf(draft, sizeof(draft), "%s.nnw", b->i.info.id);
-	memcpy(head.own4, n->setup.own4, sizeof(head.own4));
-	memcpy(head.own6, n->setup.own6, sizeof(head.own6));
-	memcpy(head.prefix6, n->setup.prefix6, sizeof(head.prefix6));
 	fd = openat(b->d->host.boxes_dir, draft,
 		    O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0 || io_write_all(fd, &head, sizeof(head)) < 0 ||
@@ -353,9 +450,7 @@ static int read_file(struct box *b, struct err *e)
 	b->net = net_new(rules);
 	b->net->asks = head->asks;
 	b->net->before = head->before;
-	memcpy(b->net->setup.own4, head->own4, sizeof(head->own4));
-	memcpy(b->net->setup.own6, head->own6, sizeof(head->own6));
-	memcpy(b->net->setup.prefix6, head->prefix6, sizeof(head->prefix6));
+	b->net->setup = head->setup;
 	return 0;
 }
 
@@ -375,6 +470,8 @@ void network_adopt(struct box *b)
 		return;
 	make_setup(b);
 	b->i.info.net = (uint8_t)mode_of(b);
+	/* Until egress has it again. */
+	b->i.info.net_how = mode_of(b) == NET_NONE ? NET_REDIRECT_NONE : NET_REDIRECT_LOST;
 	if (b->d->egress.watch.fd < 0 && mode_of(b) != NET_NONE && roles_start_egress(b->d, &e) < 0)
 		log_error("role egress cannot be started", "error", e.msg);
 }
@@ -389,6 +486,7 @@ void network_remove(struct box *b)
 	unlinkat(b->d->names_dir, b->i.info.id, 0);
 	if (!b->net)
 		return;
+	answer_change(b);
 	attempts_flush(b);
 	memcpy(m.id, b->i.info.id, sizeof(m.id));
 	if (b->net->is_prepared)
@@ -430,23 +528,42 @@ static void leave_egress(struct box *b)
 
 void network_left(struct box *b)
 {
-	struct err e = {0};
-
 	if (!b->net || !b->net->is_leaving)
 		return;
 	network_keep_meter(b->net);
-	if (network_prepare(b, &e) < 0)
-		log_error("a sandbox has lost its network", "id", b->i.info.id, "error", e.msg);
+	network_restore(b);
+}
+
+struct egress_meter network_used(const struct box_net *n)
+{
+	struct egress_meter all = n->now;
+
+	all.tx_bytes += n->before.tx_bytes;
+	all.rx_bytes += n->before.rx_bytes;
+	all.connections += n->before.connections;
+	all.denied += n->before.denied;
+	return all;
 }
 
 void network_keep_meter(struct box_net *n)
 {
-	n->before.tx_bytes += n->now.tx_bytes;
-	n->before.rx_bytes += n->now.rx_bytes;
-	n->before.connections += n->now.connections;
-	n->before.denied += n->now.denied;
+	n->before = network_used(n);
+	n->before.open = 0;
 	n->now = (struct egress_meter){.open = 0};
 	n->is_prepared = n->is_leaving = false;
+}
+
+void network_metered(struct box *b, const struct egress_meter *now)
+{
+	struct box_net *n = b->net;
+	const struct net_policy *p = n->rules.len ? (void *)buf_head(&n->rules) : NULL;
+	struct err e;
+
+	n->now = *now;
+	if (p && (p->budget.tx_bytes || p->budget.rx_bytes || p->budget.connections) &&
+	    write_file(b, &e) < 0)
+		log_warn("what a sandbox used of its budgets is not written down", "id",
+			 b->i.info.id, "error", e.msg);
 }
 
 /* Makes rules and setup out of the request, and hands them on. */
@@ -464,12 +581,12 @@ static int enforce(struct box *b, struct err *e)
 	else if (b->net->is_prepared)
 		leave_egress(b);
 	else if (!b->net->is_leaving && mode_of(b) != NET_NONE)
-		return network_prepare(b, e);
+		return prepare_network(b, e);
 	return 0;
 }
 
 /* The new rules are in force, or the old ones stay. */
-static int change_network(struct box *b, struct box_net *fresh, struct err *e)
+static int change_network(struct box *b, struct box_net *fresh, const char *snapshot, struct err *e)
 {
 	struct box_net *old = b->net;
 	struct err ignored;
@@ -480,9 +597,13 @@ static int change_network(struct box *b, struct box_net *fresh, struct err *e)
 		fresh->now = old->now;
 		fresh->is_prepared = old->is_prepared;
 		fresh->is_leaving = old->is_leaving;
+		fresh->changer = old->changer;
+		fresh->told_mode = old->told_mode;
+		fresh->told_how = old->told_how;
 		fresh->groups = old->groups;
 	}
 	b->net = fresh;
+	load_names(b, snapshot);
 	if (enforce(b, e) == 0) {
 		if (old)
 			old->groups = NULL;
@@ -499,7 +620,6 @@ static int change_network(struct box *b, struct box_net *fresh, struct err *e)
 
 void network_request(struct daemon *d, struct requester who, const struct ipc *m)
 {
-	struct ipc reply = {.type = IPC_NETWORK_IS};
 	struct box *b = box_find_live(d, m->network.id);
 	struct err e = {0};
 	struct box_net *fresh;
@@ -512,18 +632,17 @@ void network_request(struct daemon *d, struct requester who, const struct ipc *m
 	if (bytes) {
 		fresh = net_new(bytes);
 		fresh->asks = m->network.asks;
-		load_names(d, m->network.id, m->network.snapshot);
-		(void)!change_network(b, fresh, &e);
+		(void)!change_network(b, fresh, m->network.snapshot, &e);
 	}
 	if (e.kind) {
 		front_done(d, who, m->network.id, &e);
 		return;
 	}
-	b->i.info.net = (uint8_t)mode_of(b);
-	memcpy(reply.network.id, b->i.info.id, sizeof(reply.network.id));
-	reply.network.mode = b->i.info.net;
-	reply.network.how = b->i.info.net_how;
-	front_answer(d, who, &reply, -1);
+	/* One that still waits for an earlier change hears of this one. */
+	answer_change(b);
+	b->net->changer = who;
+	if (!b->net->is_leaving)
+		answer_change(b);
 }
 
 void network_request_answer(struct daemon *d, struct requester who, const struct ipc *m)
@@ -553,12 +672,12 @@ void network_judge_all(struct daemon *d)
 				continue;
 			e = (struct err){0};
 			(void)!enforce(b, &e);
-			b->i.info.net = (uint8_t)mode_of(b);
 			/* Without rules egress refuses everything. */
 			if (e.kind && b->net->is_prepared)
 				tell_rules(b);
 			if (e.kind)
 				log_error("the rules of a sandbox cannot be made", "id",
 					  b->i.info.id, "error", e.msg);
+			tell_front(b);
 		}
 }

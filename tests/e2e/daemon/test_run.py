@@ -129,7 +129,6 @@ class Run(harness.Case):
             ({"cmd": ["true"], "bogus": 1}, 400, "invalid", "bogus"),
             ({"cmd": ["true"], "memory": "12Q"}, 400, "invalid", "memory"),
             ({"cmd": ["true"], "timeout": -1}, 400, "invalid", "timeout"),
-            ({"cmd": ["true"], "net": "public"}, 501, "unsupported", "net"),
             ({"cmd": ["true"], "level": "vm"}, 501, "unsupported", "level"),
             ({"cmd": ["true"], "level": "process"}, 501, "unsupported", "level"),
             ({"cmd": ["true"], "mount": ["/etc:/x"]}, 403, "denied", "mount"),
