@@ -73,8 +73,11 @@ LAUNCHER_SRC := $(call folder,cli/launcher)
 CLOCHED_MAIN := $(call folder,cli/verbs cli/operator cli/selftest)
 GUEST_SRC    := $(call folder,guest)
 WORKER_SRC   := $(call folder,provider/ns/worker)
-# The only program with libcurl in it.
+# Contains libcurl.
 REMOTE_SRC   := $(call folder,provider/e2b/remote)
+# Reads what registries and archives hold: libcurl, JSON, compressed layers.
+IMAGE_SRC    := $(call folder,image/worker)
+IMAGE_LIBS   := libcurl jansson zlib libzstd
 # Linked with OpenSSL; holds the key of the daemon's certificate.
 TLS_SRC      := $(call folder,daemon/tls)
 # The only program that is linked with OpenSSL, c-ares and nghttp2.
@@ -82,12 +85,13 @@ EGRESS_SRC   := $(wildcard src/egress/main.c)
 EGRESS_LIBS  := openssl libcares libnghttp2
 PRELOAD_SRC  := $(call folder,warm/preload)
 # In the static programs, without libraries.
-MUSL_SRC := $(filter-out $(PRELOAD_SRC),$(call folder,base model kern wire net policy/paths sandbox warm))
+MUSL_SRC := $(filter-out $(PRELOAD_SRC),$(call folder,base model kern wire net policy/paths sandbox warm)) \
+	  $(wildcard src/image/*.c)
 # In the programs with libraries and in the unit tests: everything but main functions and the above.
 MAIN_SRC := src/cli/launcher/cloche.c src/cli/operator/cloched.c src/guest/link/main.c \
-	  $(WORKER_SRC) $(REMOTE_SRC) $(TLS_SRC) $(EGRESS_SRC) $(PRELOAD_SRC)
+	  $(WORKER_SRC) $(REMOTE_SRC) $(IMAGE_SRC) $(TLS_SRC) $(EGRESS_SRC) $(PRELOAD_SRC)
 CORE_SRC := $(filter-out $(MAIN_SRC),$(call folder,base model kern wire net auth policy audit store keys sandbox warm \
-	  egress guest provider manager calls api daemon cli lib))
+	  image egress guest provider manager calls api daemon cli lib))
 CONFORMANCE_SRC := $(wildcard tests/clients/mcp_fixtures.c)
 LIB_SRC   := $(wildcard src/lib/*.c src/base/*.c)
 PROBE_SRC := $(wildcard tests/escape/*.c)
@@ -122,6 +126,7 @@ PROGRAMS := $(B)/cloche \
 	    $(B)/cloche-boot \
 	    $(B)/cloche-seccomp \
 	    $(B)/cloche-remote \
+	    $(B)/cloche-image \
 	    $(B)/cloche-tls \
 	    $(if $(EGRESS_SRC),$(B)/cloche-egress) \
 	    $(B)/libcloche.a $(B)/libcloche.so \
@@ -199,6 +204,9 @@ $(B)/cloched-conformance: $(call gnu_o,$(CLOCHED_MAIN) $(CONFORMANCE_SRC)) $(COR
 
 $(B)/cloche-remote: $(call gnu_o,$(REMOTE_SRC)) $(CORE_A)
 	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,libcurl jansson yaml-0.1) -o $@
+
+$(B)/cloche-image: $(call gnu_o,$(IMAGE_SRC)) $(CORE_A)
+	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,$(IMAGE_LIBS)) -o $@
 
 $(B)/cloche-tls: $(call gnu_o,$(TLS_SRC)) $(CORE_A)
 	$(call quiet,LD) $(CC) $^ $(GNU_LDFLAGS) $(call pkg,libs,openssl) -o $@
@@ -309,7 +317,7 @@ $(TORTURE)/cloched: $(call gnu_o,$(CLOCHED_MAIN) tests/torture/fail.c) $(CORE_A)
 $(TORTURE)/cloche-boot: $(call musl_o,$(WORKER_SRC) tests/torture/fail.c) $(MUSL_A)
 	$(call quiet,LD) mkdir -p $(@D) && $(call musl_link,$^ $(WRAPPED)) -o $@
 torture: programs $(TORTURE)/cloched $(TORTURE)/cloche-boot
-	@ln -f $(B)/cloche $(B)/cloche-guest $(B)/cloche-remote $(B)/cloche-tls $(B)/cloche-zygote.so $(TORTURE)/
+	@ln -f $(B)/cloche $(B)/cloche-guest $(B)/cloche-remote $(B)/cloche-image $(B)/cloche-tls $(B)/cloche-zygote.so $(TORTURE)/
 	@CLOCHE=$(TORTURE)/cloche $(PYTHON) tests/torture/run.py --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 # Puts one slip after another into a copy of the tree: do the tests notice? tests/mutations/README.md.
 .PHONY: mutate
@@ -391,7 +399,7 @@ MAN := $(wildcard man/*.[1-8])
 install: $(PROGRAMS)
 	install -d $(BIN) $(LIBEXEC) $(SHARE)/cloche
 	install -s -m 755 $(B)/cloche $(BIN)/cloche
-	for f in cloched cloche-guest cloche-boot cloche-seccomp cloche-remote cloche-egress cloche-tls cloche-probe cloche-zygote.so; do \
+	for f in cloched cloche-guest cloche-boot cloche-seccomp cloche-remote cloche-image cloche-egress cloche-tls cloche-probe cloche-zygote.so; do \
 		if [ -e $(B)/$$f ]; then install -s -m 755 $(B)/$$f $(LIBEXEC)/$$f; fi; done
 	cp -R --no-preserve=ownership policies $(SHARE)/cloche/
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system

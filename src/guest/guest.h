@@ -28,3 +28,10 @@ int guest_serve(const struct guest_options *o);
 int guest_pack(void);
 /* `cloche-guest check`: is the tar on fd 0 one that may be restored? */
 int guest_check(void);
+/*
+ * `cloche-guest unpack`, `unpack-as-user`: unpacks the layer on fd 0 below the root directory. fd 1 gets what
+ * `assemble` needs to write the same tar again; fd 2 gets lines "NAME NUMBER", or what went wrong.
+ */
+int guest_unpack(bool owners);
+/* `cloche-guest assemble`: the other way round; the layer is below the root directory. */
+int guest_assemble(void);

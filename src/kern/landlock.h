@@ -9,6 +9,7 @@
 enum landlock_grant {
 	LANDLOCK_READ,	 /* read files, list directories, execute */
 	LANDLOCK_WRITE,	 /* and write, create, remove, rename */
+	LANDLOCK_UNPACK, /* the same, and make marks of an overlay, which are devices 0:0 */
 	LANDLOCK_DEVICE, /* read, write and ioctl, as for /dev */
 };
 

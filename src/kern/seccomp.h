@@ -47,7 +47,9 @@ extern const struct seccomp_profile seccomp_profile_warm_host; /* see warm/warm.
 extern const struct seccomp_profile seccomp_profile_reaper;
 extern const struct seccomp_profile seccomp_profile_watcher;
 extern const struct seccomp_profile seccomp_profile_zygote;
-extern const struct seccomp_profile seccomp_profile_mark; /* see guest/files/tree.h */
+extern const struct seccomp_profile seccomp_profile_unpack; /* see kern/confined_helper.h */
+extern const struct seccomp_profile seccomp_profile_parse;  /* see image/worker */
+extern const struct seccomp_profile seccomp_profile_mark;   /* see guest/files/tree.h */
 
 /*
  * Loads the filter into this thread; no_new_privs must be on. With ret_listener, also makes the

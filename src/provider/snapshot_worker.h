@@ -5,24 +5,8 @@
 #pragma once
 
 #include "base/loop.h"
+#include "kern/confined_helper.h"
 #include "provider/provider.h"
-
-/*
- * Confined helpers: `cloche-guest pack` and `check` read files that strangers made. They run in a user
- * namespace in which they own that sandbox's files and nothing else, with those files as their root, without
- * a network, without other processes, and behind a seccomp filter (rule 11).
- */
-struct confined_helper {
-	const char *verb; /* "pack" or "check" */
-	int guest;	  /* the program */
-	int root;	  /* directory */
-	int in, out;	  /* -1: /dev/null */
-	bool rootless;
-	uint32_t id_base; /* as root: ids that it owns */
-};
-
-/* Starts one; the caller waits for its end. Killed with the caller. */
-pid_t confined_helper_start(const struct confined_helper *t, struct err *e);
 
 struct snapshot_worker {
 	/* "pack": its output goes to file; "check": file is its input; "take": no helper, in goes to file */

@@ -33,6 +33,7 @@ struct tar_entry {
 	char type; /* '0' file, '1' hard link, '2' symbolic link, '3' '4' devices, '5' directory, '6' fifo */
 	char name[TAR_MAX_NAME], link[TAR_MAX_NAME];
 	mode_t mode;
+	uint64_t uid, gid;  /* UINT64_MAX: not a number */
 	uint64_t size;	    /* of the file */
 	uint64_t data_size; /* in the archive */
 	struct timespec mtime;
@@ -80,9 +81,29 @@ struct tar_extract {
 	/* With outside: is told what was not made; may be NULL. */
 	void (*skipped)(const char *name, const char *why);
 	uint64_t entries;
+	struct tar_layer *layer; /* or NULL; needs remove_tree */
 };
 
 #define TAR_MAX_ENTRIES 4000000u /* with outside */
+
+/*
+ * A layer of an image (OCI's image-spec, layer.md). Marks of removed names become marks of an overlay:
+ * character devices 0:0, and user.overlay.opaque. Owners and modes are set; devices, set-id bits and
+ * attributes other than user.* are left out and counted. Bounds are the caller's.
+ */
+struct tar_layer {
+	bool owners; /* can be set; otherwise the caller owns all and can read and remove it */
+	uint64_t max_entries, max_bytes;
+	unsigned max_depth;
+	/*
+	 * Before and after the reader is asked for content of a file, as it is from then on at this place of
+	 * the file. The name lives until the next call.
+	 */
+	void (*content)(void *arg, const char *name, struct tar_range range);
+	void (*content_ends)(void *arg);
+	void *arg;
+	uint64_t bytes, devices, set_ids, xattrs, foreign_ids; /* counted */
+};
 #define TAR_MAX_DIR_BYTES                                                                          \
 	(256ull << 20) /* names of directories, kept until the end; with outside */
 

@@ -1,5 +1,5 @@
 /* Extracts an archive below one directory, and never follows a link there. */
-#include "wire/tar.h"
+#include "wire/tar_layer.h"
 
 #include <sys/xattr.h>
 
@@ -18,6 +18,9 @@ struct extraction {
 	struct late *late;
 	size_t late_count, late_room;
 	uint64_t late_bytes;
+	/* Of a layer: the directory of the entry before, which is most often this entry's, too. */
+	int above;
+	char above_name[TAR_MAX_NAME];
 };
 
 bool tar_is_allowed_xattr(const char *name)
@@ -136,6 +139,8 @@ static int open_above(int root, const char *name, const char **ret_last, struct 
 
 static mode_t mode_of(const struct tar_extract *x, const struct tar_entry *n)
 {
+	if (x->layer)
+		return tar_layer_mode(x->layer, n);
 	return x->outside ? n->mode & 0777 & ~x->mask : n->mode & MODES;
 }
 
@@ -147,7 +152,7 @@ static void set_xattrs(const struct tar_extract *x, int fd, const struct tar_ent
 					 n->xattrs.items[i].len, 0);
 }
 
-static int write_range(struct extraction *j, int fd, struct tar_range r, struct err *e)
+static int copy_range(struct extraction *j, int fd, struct tar_range r, struct err *e)
 {
 	char bytes[32768];
 
@@ -171,12 +176,26 @@ static int write_range(struct extraction *j, int fd, struct tar_range r, struct 
 	return 0;
 }
 
+static int write_range(struct extraction *j, const struct tar_entry *n, int fd, struct tar_range r,
+		       struct err *e)
+{
+	struct tar_layer *l = j->x->layer;
+	int rc;
+
+	if (l && r.size)
+		l->content(l->arg, n->name, r);
+	rc = copy_range(j, fd, r, e);
+	if (l && r.size)
+		l->content_ends(l->arg);
+	return rc;
+}
+
 static int write_contents(struct extraction *j, const struct tar_entry *n, int fd, struct err *e)
 {
 	if (!n->sparse)
-		return write_range(j, fd, (struct tar_range){0, n->size}, e);
+		return write_range(j, n, fd, (struct tar_range){0, n->size}, e);
 	for (size_t i = 0; i < n->range_count; i++)
-		if (write_range(j, fd, n->ranges[i], e) < 0)
+		if (write_range(j, n, fd, n->ranges[i], e) < 0)
 			return -1;
 	return ftruncate(fd, (off_t)n->size) < 0 ? err_sys(e, "cannot write") : 0;
 }
@@ -186,7 +205,7 @@ static int remove_old(const struct tar_extract *x, int dir, const char *name, st
 {
 	if (unlinkat(dir, name, 0) == 0 || errno == ENOENT)
 		return 0;
-	if (x->upper && x->remove_tree(dir, name) == 0)
+	if ((x->upper || x->layer) && x->remove_tree(dir, name) == 0)
 		return 0;
 	if (!x->upper && (errno == EISDIR || errno == EPERM))
 		errno = EISDIR;
@@ -206,6 +225,8 @@ static int make_file(struct extraction *j, const struct tar_entry *n, int dir, c
 	if (write_contents(j, n, fd, e) < 0)
 		return err_wrap(e, "%.200s", n->name);
 	set_xattrs(j->x, fd, n);
+	if (j->x->layer && tar_layer_own(j->x->layer, fd, "", n, e) < 0)
+		return -1;
 	fchmod(fd, mode_of(j->x, n));
 	futimens(fd, (struct timespec[]){{.tv_nsec = UTIME_NOW}, n->mtime});
 	return 0;
@@ -225,7 +246,7 @@ static int make_directory(struct extraction *j, const struct tar_entry *n, int d
 			  const char *name, struct err *e)
 {
 	auto_close int fd = -1;
-	bool is_old = false;
+	bool is_old = false, was_removed = false;
 	struct stat st;
 
 	if (n->opaque && j->x->upper && *name && j->x->remove_tree(dir, name) < 0 &&
@@ -235,14 +256,19 @@ static int make_directory(struct extraction *j, const struct tar_entry *n, int d
 		if (errno != EEXIST || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
 			return err_sys(e, "cannot make %s", n->name);
 		is_old = S_ISDIR(st.st_mode);
+		was_removed = j->x->layer && tar_layer_is_mark(&st);
 		if (!is_old && (remove_old(j->x, dir, name, e) < 0 || mkdirat(dir, name, 0700) < 0))
 			return err_sys(e, "cannot make %s", n->name);
 	}
 	fd = open_dir(dir, *name ? name : ".");
 	if (fd >= 0)
 		set_xattrs(j->x, fd, n);
+	if (j->x->layer && (fd < 0 || (was_removed && tar_layer_hide_lower(fd) < 0)))
+		return err_sys(e, "cannot make %s", n->name);
+	if (j->x->layer && tar_layer_own(j->x->layer, fd, "", n, e) < 0)
+		return -1;
 	/* The directory that a client's archive is unpacked into keeps its own mode. */
-	if ((*name || j->x->upper) && !(j->x->outside && is_old))
+	if ((*name || j->x->upper || j->x->layer) && !(j->x->outside && is_old))
 		return do_later(j, n, e);
 	return 0;
 }
@@ -281,6 +307,8 @@ static int make_other(struct extraction *j, const struct tar_entry *n, int dir, 
 		rc = mkfifoat(dir, name, mode_of(j->x, n));
 	if (rc < 0)
 		return err_sys(e, "cannot make %s", n->name);
+	if (j->x->layer && tar_layer_own(j->x->layer, dir, name, n, e) < 0)
+		return -1;
 	utimensat(dir, name, (struct timespec[]){{.tv_nsec = UTIME_NOW}, n->mtime},
 		  AT_SYMLINK_NOFOLLOW);
 	return 0;
@@ -305,13 +333,35 @@ static bool is_skipped(const struct tar_extract *x, const struct tar_entry *n)
 	return why;
 }
 
+/* The directory of a name, as open_above has it; of a layer it stays open for the next entry. */
+static int find_above(struct extraction *j, const char *path, const char **ret_last, struct err *e)
+{
+	const char *slash = strrchr(path, '/');
+	size_t len = slash ? (size_t)(slash - path) : 0;
+
+	if (j->above >= 0 && strncmp(j->above_name, path, len) == 0 && !j->above_name[len]) {
+		*ret_last = slash ? slash + 1 : path;
+		return fcntl(j->above, F_DUPFD_CLOEXEC, 0);
+	}
+	int dir = open_above(j->x->root, path, ret_last, e);
+
+	close_fd(&j->above);
+	if (dir >= 0 && j->x->layer && len) {
+		j->above = fcntl(dir, F_DUPFD_CLOEXEC, 0);
+		snprintf(j->above_name, sizeof(j->above_name), "%.*s", (int)len, path);
+	}
+	return dir;
+}
+
 static int make_entry(struct extraction *j, const struct tar_entry *n, struct err *e)
 {
 	const char *name;
-	auto_close int dir = open_above(j->x->root, n->name, &name, e);
+	auto_close int dir = find_above(j, n->name, &name, e);
 
 	if (dir < 0)
 		return err_wrap(e, "%.200s", n->name);
+	if (j->x->layer && str_starts(name, TAR_LAYER_MARK))
+		return tar_layer_remove(dir, name, e);
 	switch (n->type) {
 	case '0':
 		return make_file(j, n, dir, name, e);
@@ -350,7 +400,7 @@ static void finish_directories(struct extraction *j)
 
 int tar_extract(struct tar_extract *x, struct tar_in *t, struct err *e)
 {
-	struct extraction j = {.x = x, .tar = t};
+	struct extraction j = {.x = x, .tar = t, .above = -1};
 	struct tar_entry *n = must_alloc(calloc(1, sizeof(*n)));
 	int rc;
 
@@ -358,6 +408,8 @@ int tar_extract(struct tar_extract *x, struct tar_in *t, struct err *e)
 		rc = judge(x, n, e);
 		if (rc == 0 && x->outside && x->entries >= TAR_MAX_ENTRIES)
 			rc = err_set(e, ERR_LIMIT, "the archive has too many entries");
+		if (rc == 0 && x->layer)
+			rc = tar_layer_judge(x->layer, x->entries, n, e);
 		if (rc == 0 && !x->dry && !is_skipped(x, n))
 			rc = make_entry(&j, n, e);
 		tar_entry_done(n);
@@ -365,6 +417,7 @@ int tar_extract(struct tar_extract *x, struct tar_in *t, struct err *e)
 			break;
 		x->entries++;
 	}
+	close_fd(&j.above);
 	finish_directories(&j);
 	free(n);
 	return rc;

@@ -161,7 +161,8 @@ struct extra {
 	bool has_size, has_mtime, has_real;
 	uint64_t size, real_size, major;
 	struct timespec mtime;
-	bool opaque, foreign_sparse;
+	bool opaque, foreign_sparse, has_uid, has_gid;
+	uint64_t uid, gid;
 	struct tar_xattrs xattrs;
 };
 
@@ -210,6 +211,10 @@ static bool take_record(struct extra *x, const char *key, const char *value, siz
 		return set_name(&x->link, value, len);
 	if (str_equal(key, "size"))
 		return x->has_size = decimal(value, len, &x->size);
+	if (str_equal(key, "uid"))
+		return x->has_uid = decimal(value, len, &x->uid);
+	if (str_equal(key, "gid"))
+		return x->has_gid = decimal(value, len, &x->gid);
 	if (str_equal(key, "mtime"))
 		return x->has_mtime = pax_time(value, len, &x->mtime);
 	if (str_equal(key, "GNU.sparse.name"))
@@ -310,6 +315,55 @@ static int read_map(struct tar_in *t, struct tar_entry *ret, struct err *e)
 	return t->left == total ? 0 : malformed(e, "a map of holes");
 }
 
+/* Rows of a map as GNU tar has them in the header and in blocks behind it. False: it is malformed. */
+static bool take_rows(struct tar_entry *ret, const char *at, size_t rows, uint64_t real_size)
+{
+	for (size_t i = 0; i < rows && at[0]; i++, at += 24) {
+		struct tar_range *last =
+			ret->range_count ? &ret->ranges[ret->range_count - 1] : NULL;
+		struct tar_range r;
+
+		if (ret->range_count == TAR_MAX_RANGES || !header_number(at, 12, &r.offset) ||
+		    !header_number(at + 12, 12, &r.size) || r.offset > real_size ||
+		    r.size > real_size - r.offset || (last && r.offset < last->offset + last->size))
+			return false;
+		ret->ranges = must_alloc(
+			realloc(ret->ranges, (ret->range_count + 1) * sizeof(*ret->ranges)));
+		ret->ranges[ret->range_count++] = r;
+	}
+	return true;
+}
+
+/* GNU's own format of a file with holes, type 'S'. The blocks with more rows precede the data. */
+static int read_gnu_map(struct tar_in *t, const char *h, struct tar_entry *ret, struct err *e)
+{
+	char block[TAR_BLOCK];
+	uint64_t real, total = 0;
+	bool more = h[482];
+
+	if (!header_number(h + 483, 12, &real) || real > INT64_MAX ||
+	    !take_rows(ret, h + 386, 4, real))
+		return malformed(e, "a map of holes");
+	while (more) {
+		int rc = read_exactly(t, block, sizeof(block), e);
+
+		if (rc < 0)
+			return -1;
+		if (rc == 0 || !take_rows(ret, block, 21, real))
+			return malformed(e, "a map of holes");
+		more = block[504];
+	}
+	for (size_t i = 0; i < ret->range_count; i++)
+		total += ret->ranges[i].size;
+	if (total != ret->data_size)
+		return malformed(e, "a map of holes");
+	begin_data(t, ret->data_size);
+	ret->size = real;
+	ret->sparse = true;
+	ret->type = '0';
+	return 1;
+}
+
 /* ---- entries ---- */
 
 static bool sum_is_right(const unsigned char *h)
@@ -351,6 +405,10 @@ static bool fill_numbers(const char *h, struct tar_entry *ret)
 	if (!header_number(h + 100, 8, &mode) || !header_number(h + 124, 12, &size) ||
 	    !header_number(h + 136, 12, &mtime))
 		return false;
+	if (!header_number(h + 108, 8, &ret->uid))
+		ret->uid = UINT64_MAX;
+	if (!header_number(h + 116, 8, &ret->gid))
+		ret->gid = UINT64_MAX;
 	header_number(h + 329, 8, &major);
 	header_number(h + 337, 8, &minor);
 	ret->mode = (mode_t)(mode & 07777);
@@ -373,6 +431,10 @@ static int apply_extra(struct extra *x, struct tar_entry *ret, struct err *e)
 		snprintf(ret->link, sizeof(ret->link), "%s", x->link);
 	if (x->has_size)
 		ret->size = ret->data_size = x->size;
+	if (x->has_uid)
+		ret->uid = x->uid;
+	if (x->has_gid)
+		ret->gid = x->gid;
 	if (x->has_mtime)
 		ret->mtime = x->mtime;
 	ret->opaque = x->opaque;
@@ -451,10 +513,12 @@ int tar_in_next(struct tar_in *t, struct tar_entry *ret, struct err *e)
 		header_name((char *)block, ret->name);
 		snprintf(ret->link, sizeof(ret->link), "%.100s", (char *)block + 157);
 		rc = take_extra(t, ret, &x, e);
+		if (rc == 1)
+			continue;
 		if (rc == 0)
 			rc = finish_entry(t, &x, ret, e);
-		else if (rc == 1)
-			continue;
+		if (rc == 1 && ret->type == 'S')
+			rc = read_gnu_map(t, (char *)block, ret, e);
 		break;
 	}
 	extra_done(&x);

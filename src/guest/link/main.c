@@ -2,6 +2,7 @@
  * cloche-guest init [--memory BYTES] [--pids N] [--lives-on 1]   pid 1; fds as wire/guest.h says
  * cloche-guest pack                               see guest.h
  * cloche-guest check
+ * cloche-guest unpack | unpack-as-user | assemble
  * cloche-guest warm-host MODULE...                pid 1 of a warm host (warm/warm.h)
  * cloche-guest bridge DIRECTORY                   see bridge.h
  */
@@ -112,6 +113,10 @@ int main(int argc, char **argv)
 		return guest_pack();
 	if (argc == 2 && str_equal(argv[1], "check"))
 		return guest_check();
+	if (argc == 2 && (str_equal(argv[1], "unpack") || str_equal(argv[1], "unpack-as-user")))
+		return guest_unpack(str_equal(argv[1], "unpack"));
+	if (argc == 2 && str_equal(argv[1], "assemble"))
+		return guest_assemble();
 	if (argc == 3 && str_equal(argv[1], "bridge"))
 		return guest_bridge(argv[2]);
 	return usage();

@@ -1,8 +1,9 @@
 /* Starts a guest process that handles foreign files, confined to those files. */
-#include "provider/snapshot_worker.h"
+#include "kern/confined_helper.h"
 
 #include "kern/caps.h"
 #include "kern/landlock.h"
+#include "kern/mount.h"
 #include "kern/seccomp.h"
 #include "kern/sys.h"
 #include "kern/userns.h"
@@ -16,21 +17,22 @@
 
 #define MEMORY (512u << 20)
 
-/* Keeps the capabilities to read every file in its own namespace, and drops all others. */
-static int keep_reading(void)
+/* Keeps the capabilities over files of its own namespace that it needs, and drops all others. */
+static int keep_file_rights(const struct confined_helper *t)
 {
-	const unsigned bits = 1u << CAP_DAC_READ_SEARCH | 1u << CAP_DAC_OVERRIDE;
+	const unsigned reads = 1u << CAP_DAC_READ_SEARCH | 1u << CAP_DAC_OVERRIDE;
+	const unsigned bits = reads | (t->writes ? 1u << CAP_CHOWN | 1u << CAP_FOWNER : 0);
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
 	struct __user_cap_data_struct data[2] = {{bits, bits, 0}, {0, 0, 0}};
 
 	for (int cap = 0; cap < 64; cap++)
-		if (cap != CAP_DAC_READ_SEARCH && cap != CAP_DAC_OVERRIDE &&
+		if ((cap >= 32 || !(bits & 1u << cap)) &&
 		    prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0 && errno != EINVAL)
 			return -1;
 	return (int)syscall(SYS_capset, &header, data);
 }
 
-static int restrict_paths(void)
+static int restrict_paths(const struct confined_helper *t)
 {
 	struct landlock l;
 	struct err e;
@@ -38,7 +40,7 @@ static int restrict_paths(void)
 	if (landlock_abi() < 1)
 		return 0;
 	if (landlock_open(&l, true, &e) < 0 ||
-	    landlock_allow(&l, AT_FDCWD, "/", LANDLOCK_READ, &e) < 0)
+	    landlock_allow(&l, AT_FDCWD, "/", t->writes ? LANDLOCK_UNPACK : LANDLOCK_READ, &e) < 0)
 		return -1;
 	return landlock_apply(&l, &e);
 }
@@ -48,7 +50,7 @@ static int attach_streams(const struct confined_helper *t, int program)
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	int in = fcntl(t->in < 0 ? null : t->in, F_DUPFD_CLOEXEC, 64);
 	int out = fcntl(t->out < 0 ? null : t->out, F_DUPFD_CLOEXEC, 64);
-	int err = fcntl(null, F_DUPFD_CLOEXEC, 64);
+	int err = fcntl(t->err > 0 ? t->err : null, F_DUPFD_CLOEXEC, 64);
 
 	/* The program's fd is closed by the exec. */
 	if (null < 0 || in < 0 || out < 0 || err < 0 || dup2(in, 0) < 0 || dup2(out, 1) < 0 ||
@@ -78,11 +80,12 @@ static void run_helper(const struct confined_helper *t, uid_t uid, gid_t gid, in
 	if (program < 0 || fchdir(t->root) < 0 || attach_streams(t, program) < 0 || chroot(".") < 0)
 		_exit(125);
 	if (setrlimit(RLIMIT_AS, &memory) < 0 || setrlimit(RLIMIT_CORE, &core) < 0 ||
-	    keep_reading() < 0)
+	    keep_file_rights(t) < 0)
 		_exit(125);
 	if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0 ||
-	    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || restrict_paths() < 0 ||
-	    seccomp_load(&seccomp_profile_default, NULL, &e) < 0)
+	    prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || restrict_paths(t) < 0 ||
+	    seccomp_load(t->writes ? &seccomp_profile_unpack : &seccomp_profile_default, NULL, &e) <
+		    0)
 		_exit(125);
 	syscall(SYS_execveat, 3, "", argv, env, AT_EMPTY_PATH);
 	_exit(126);
@@ -115,6 +118,10 @@ pid_t confined_helper_start(const struct confined_helper *t, struct err *e)
 	if (!t->rootless) {
 		id_map_range(&ids, t->id_base);
 		userns = userns_adopt(pid, &ids, &ids, e);
+		if (userns >= 0 && t->mapped && mount_idmap(t->root, userns) < 0) {
+			err_sys(e, "the file system of the images cannot map ids");
+			close_fd(&userns);
+		}
 		if (userns >= 0)
 			close(userns);
 	}
