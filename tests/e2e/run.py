@@ -207,7 +207,7 @@ def copy_tree(to):
     build = os.path.dirname(cl.CLOCHE)
     os.makedirs(os.path.join(top, "build", "tests"))
     shutil.copy(cl.CLOCHE, os.path.join(top, "build", "cloche"))
-    for name in ("cloched", "cloche-guest", "cloche-boot", "cloche-seccomp", "cloche-remote", "cloche-egress",
+    for name in ("cloched", "cloche-guest", "cloche-boot", "cloche-seccomp", "cloche-remote", "cloche-image", "cloche-egress",
                  "cloche-tls", "cloche-zygote.so"):
         if os.path.exists(os.path.join(build, name)):
             shutil.copy(os.path.join(build, name), os.path.join(top, "build", name))

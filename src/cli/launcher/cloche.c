@@ -34,8 +34,8 @@ int cli_run_helper(char **argv)
 		"serve", "policy", "doctor", "selftest", "bench", "hook",   "mcp",
 		"audit", "token",  "create", "ps",	 "exec",  "cp",	    "ls",
 		"cat",	 "rm",	   "stats",  "logs",	 "pause", "resume", "snapshot",
-		"fork",	 "kill",   "shell",  "secret",	 "ca"};
-	static const char *const not_built[] = {"agent", "image"}; /* refused by name */
+		"fork",	 "kill",   "shell",  "secret",	 "ca",	  "image"};
+	static const char *const not_built[] = {"agent"}; /* refused by name */
 	char path[PATH_MAX];
 	struct err e;
 

@@ -14,6 +14,7 @@ extern const struct verb verb_secret;
 extern const struct verb verb_cp, verb_ls, verb_cat;
 
 /* For the operator. Tokens are created here and not over the API: the daemon only reads hashes. */
+extern const struct verb verb_image;
 extern const struct verb verb_token, verb_audit, verb_bench, verb_ca;
 int cmd_serve(int argc, char **argv);
 int cmd_role(int argc, char **argv);

@@ -286,15 +286,57 @@ static int show_host(struct plan *p, int root, struct err *e)
 	return writable ? show_tops(p, root, e) : 0;
 }
 
+/*
+ * An option of a mount has at most 255 bytes, so each layer gets a link with a short name: a, b, ..., aa, ab.
+ * The uppermost layer comes first.
+ */
+static int link_layers(const struct list *layers, char *names, size_t size, struct err *e)
+{
+	size_t used = 0;
+
+	for (size_t i = 0; i < layers->count; i++) {
+		char name[4], target[IMAGE_HEX + 16];
+
+		if (i < 26)
+			snprintf(name, sizeof(name), "%c", (char)('a' + i));
+		else
+			snprintf(name, sizeof(name), "%c%c", (char)('A' + i / 26),
+				 (char)('a' + i % 26));
+		snprintf(target, sizeof(target), "lower/%s/fs",
+			 layers->items[layers->count - 1 - i]);
+		if (symlink(target, name) < 0)
+			return err_sys(e, "cannot link a layer");
+		used += (size_t)snprintf(names + used, size - used, "%s%s", i ? ":" : "", name);
+		if (used >= size)
+			return err_set(e, ERR_UNSUPPORTED, "the image has too many layers");
+	}
+	return 0;
+}
+
+/* Layers keep the marks of what they remove in user attributes, for root as for users. */
+static int show_layers(struct plan *p, int lower, struct err *e)
+{
+	char names[256];
+	const char *options[] = {"lowerdir", names,	  "upperdir",	 "rootup",
+				 "workdir",  "rootwork",  OVERLAY_RULES, "index",
+				 "off",	     "userxattr", NULL,		 NULL};
+
+	if (mount_attach(lower, AT_FDCWD, "lower", e) < 0 ||
+	    link_layers(&p->stored->record.layers, names, sizeof(names), e) < 0)
+		return -1;
+	return mount_new("overlay", 0, options, e);
+}
+
 static int show_image(struct plan *p, int *ret_root, struct err *e)
 {
 	const struct owned_mount image = {UNMAPPED_ROOT, p->image.path, p->root_owner, NULL};
 	int lower = clone_source(&p->image, MOUNT_READ_ONLY, e), fd = -1;
 
 	if (lower >= 0 && map_owner(p, lower, &image, e) == 0)
-		fd = overlay_new(p, lower, "rootup", "rootwork", e);
+		fd = p->stored ? show_layers(p, lower, e)
+			       : overlay_new(p, lower, "rootup", "rootwork", e);
 	if (fd < 0)
-		return err_wrap(e, "image %s", p->image.path);
+		return err_wrap(e, "image %s", p->spec->image);
 	if (mount_attach(fd, AT_FDCWD, "root", e) < 0)
 		return -1;
 	return open_root(ret_root, e);

@@ -76,6 +76,8 @@ int environment_make(struct plan *p, const struct sandbox_request *request, stru
 				    .cpus_milli = p->spec->limits.cpus_milli,
 				    .offline = p->spec->net == NET_NONE});
 	git_set_variables(p);
+	for (size_t i = 0; p->stored && i < p->stored->record.env.count; i++)
+		variables_set(&p->env, p->stored->record.env.items[i]);
 	for (size_t i = 0; i < request->extra_env.count; i++)
 		variables_set(&p->env, request->extra_env.items[i]);
 	for (size_t i = 0; i < p->spec->env.count; i++)

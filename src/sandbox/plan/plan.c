@@ -215,9 +215,52 @@ int plan_follow_workspace(struct plan *p, struct err *e)
 	return 0;
 }
 
+/* The user whose files are to be the sandbox's user's: the image's own, if that is a number. */
+static struct stat stored_owner(const struct image *i)
+{
+	unsigned uid = 0, gid = 0;
+	int n = i->record.user ? sscanf(i->record.user, "%5u:%5u", &uid, &gid) : 0;
+
+	return (struct stat){.st_uid = n > 0 ? uid : 0, .st_gid = n > 1 ? gid : 0};
+}
+
+static bool is_root_user(const struct image *i)
+{
+	const char *user = i->record.user;
+
+	return !user || str_equal(user, "root") || str_starts(user, "root:") ||
+	       str_equal(user, "0") || str_starts(user, "0:");
+}
+
+/* An image of the caller's store. All its layers are below one directory, so one mount shows them. */
+static int choose_stored(struct plan *p, struct err *e)
+{
+	struct image_store store = {.dir = -1};
+	struct stat owner;
+
+	p->stored = must_alloc(calloc(1, sizeof(*p->stored)));
+	p->stored->lock = -1;
+	if (image_find_mine(p->spec->image, &store, p->stored, e) < 0)
+		return -1;
+	p->image.fd = openat(store.dir, "layers", O_PATH | O_DIRECTORY | O_CLOEXEC);
+	image_store_close(&store);
+	if (p->image.fd < 0 || fstat(p->image.fd, &p->image.st) < 0 ||
+	    io_fd_path(p->image.fd, p->image.path, sizeof(p->image.path)) < 0)
+		return err_sys(e, "cannot open the layers of %s", p->spec->image);
+	owner = stored_owner(p->stored);
+	p->root_owner = plan_owner(p, &owner);
+	if (!is_root_user(p->stored))
+		plan_note(p, "The image's USER is shown as the sandbox's own user, uid 1000.");
+	return 0;
+}
+
 static int choose_image(struct plan *p, struct err *e)
 {
+	bool stored = !p->guest && image_is_stored(p->spec->image);
+
 	p->image_is_host = str_equal(p->spec->image, "host");
+	if (stored)
+		return choose_stored(p, e);
 	if (p->spec->root == ROOT_OVERLAY && p->rootless)
 		return err_field(
 			e, ERR_UNSUPPORTED, "root",
@@ -307,6 +350,9 @@ void plan_choose_workdir(struct plan *p)
 {
 	const char *dir = p->spec->workdir;
 
+	/* Where there is a workspace, a command starts there, with an image as without. */
+	if (!dir && p->stored && p->workspace_mode == WORKSPACE_EMPTY)
+		dir = p->stored->record.workdir;
 	if (!dir)
 		snprintf(p->workdir, sizeof(p->workdir), "%s", plan_directory(p));
 	else if (dir[0] == '/')
@@ -426,6 +472,9 @@ void plan_done(struct plan *p)
 	git_drop(p);
 	close_fd(&p->workspace.fd);
 	close_fd(&p->image.fd);
+	if (p->stored)
+		image_done(p->stored);
+	free(p->stored);
 	list_done(&p->env);
 	*p = (struct plan){.workspace.fd = -1, .image.fd = -1};
 }

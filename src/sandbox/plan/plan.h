@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include "image/image.h"
 #include "policy/paths/source.h"
 #include "sandbox/inside/status_page.h"
 #include "sandbox/inside/procfs.h"
@@ -107,8 +108,9 @@ struct plan {
 	bool in_repository;	       /* of git, by what is shown */
 	char workdir[PATH_MAX];
 	bool image_is_host;
-	struct source image;
-	int root_owner; /* of an image, or of the host's own root when that can be written */
+	struct source image;  /* a directory; of the store: all layers */
+	struct image *stored; /* NULL: the image is not of the store */
+	int root_owner;	      /* of an image, or of the host's own root when that can be written */
 	struct owner owners[PLAN_OWNERS];
 	int owner_count;
 	struct bind *binds;

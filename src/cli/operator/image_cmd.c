@@ -1,0 +1,306 @@
+/* `cloche image`: the caller's store of root file systems. No daemon is needed. */
+#include "cli/operator/cloched.h"
+
+#include "cli/cli.h"
+#include "cli/verbs/client_verb.h"
+#include "image/make/make.h"
+
+#include <signal.h>
+
+/* ---- the maker ---- */
+
+struct programs {
+	char worker[PATH_MAX], guest[PATH_MAX];
+};
+
+static void print_note(const char *text)
+{
+	fprintf(stderr, "cloche: %s\n", text);
+}
+
+static int open_maker(struct image_maker *m, struct programs *p, struct err *e)
+{
+	*m = (struct image_maker){.note = print_note, .work = -1, .tmp = -1, .guest = -1};
+	m->store.dir = -1;
+	/* A helper that ends early is noticed by its status. */
+	signal(SIGPIPE, SIG_IGN);
+	if (cli_find_helper("cloche-image", p->worker, sizeof(p->worker)) < 0 ||
+	    cli_find_helper("cloche-guest", p->guest, sizeof(p->guest)) < 0)
+		return err_set(e, ERR_UNSUPPORTED,
+			       "cloche-image and cloche-guest are not installed beside cloche");
+	return image_maker_open(m, p->worker, p->guest, e);
+}
+
+static void print_made(const char *hex, const char *name)
+{
+	printf("sha256:%s%s%s\n", hex, name ? " " : "", name ? name : "");
+}
+
+static int run_import(struct verb_call *v, struct err *e)
+{
+	struct image_import i = {.from = v->args[0], .name = v->args[1], .made = print_made};
+	struct programs programs;
+	struct image_maker m;
+	int rc = open_maker(&m, &programs, e);
+
+	if (rc == 0)
+		rc = image_import(&m, &i, e);
+	image_maker_close(&m);
+	return rc < 0 ? -1 : finish_stdout(0);
+}
+
+/* ---- looking ---- */
+
+static const struct column columns[] = {
+	{"NAME", "name", COLUMN_TEXT},	      {"ID", "id", COLUMN_DIGEST},
+	{"SIZE", "size_bytes", COLUMN_BYTES}, {"LAYERS", "layers", COLUMN_TEXT},
+	{"ADDED", "added_at", COLUMN_AGE},
+};
+
+/* A name whose image is damaged is listed all the same. */
+static json_t *row_of(const struct image_store *s, const struct image_ref *r)
+{
+	char added[UTC_TEXT];
+	struct image i = {.lock = -1};
+	struct err ignored;
+	json_t *row;
+
+	image_open(s, r->hex, &i, &ignored);
+	row = json_pack("{s:s, s:o, s:s?, s:s, s:I, s:I}", "name", r->name, "id",
+			json_sprintf("sha256:%s", r->hex), "digest",
+			str_equal(r->digest, "-") ? NULL : r->digest, "added_at",
+			utc_text(r->unix_ms / 1000, 0, 0, added), "size_bytes",
+			(json_int_t)i.record.size, "layers", (json_int_t)i.record.layers.count);
+	image_done(&i);
+	return row;
+}
+
+static int run_ls(struct verb_call *v, struct err *e)
+{
+	json_t *answer = json_object(), *rows = json_array();
+	struct image_store s = {.dir = -1};
+	struct image_refs refs = {0};
+	int rc = image_store_open(&s, false, e);
+
+	if (rc == 0)
+		rc = image_refs_read(&s, &refs, e);
+	else if (e->kind == ERR_NOT_FOUND)
+		rc = 0;
+	for (size_t i = 0; i < refs.count; i++)
+		json_array_append_new(rows, row_of(&s, &refs.items[i]));
+	image_refs_done(&refs);
+	image_store_close(&s);
+	json_object_set_new(answer, "images", rows);
+	if (rc == 0)
+		return verb_show(v, answer);
+	json_decref(answer);
+	return -1;
+}
+
+/* Has cloche-image print an image's configuration; nothing but printable ASCII gets through. */
+static int print_config(struct verb_call *v, const char *kind, struct err *e)
+{
+	auto_free char *path = NULL, *config = NULL;
+	auto_buf struct buf text = {0};
+	struct programs programs;
+	struct image_maker m;
+	struct image i = {.lock = -1};
+	size_t len = 0;
+	int rc = open_maker(&m, &programs, e);
+
+	if (rc == 0)
+		rc = image_find(&m.store, v->args[0], &i, e);
+	if (rc == 0) {
+		path = str_format("configs/%s", i.hex);
+		auto_close int fd = openat(m.store.dir, path, O_RDONLY | O_CLOEXEC);
+
+		if (fd < 0 || io_read_whole(fd, IMAGE_CONFIG_MAX, &config, &len) < 0)
+			rc = err_sys(e, "cannot read %s", path);
+	}
+	if (rc == 0)
+		rc = image_parse(&m, kind, &(struct image_json){config, len}, &text, e);
+	for (size_t n = 0; rc == 0 && n < text.len; n++) {
+		char c = buf_head(&text)[n];
+
+		putchar((c >= ' ' && c <= '~') || c == '\n' ? c : '?');
+	}
+	image_done(&i);
+	image_maker_close(&m);
+	return rc < 0 ? -1 : finish_stdout(0);
+}
+
+static int run_inspect(struct verb_call *v, struct err *e)
+{
+	return print_config(v, "show", e);
+}
+
+static int run_history(struct verb_call *v, struct err *e)
+{
+	return print_config(v, "history", e);
+}
+
+/* ---- names ---- */
+
+static int run_tag(struct verb_call *v, struct err *e)
+{
+	struct image_store s = {.dir = -1};
+	struct image i = {.lock = -1};
+	struct image_reference name;
+	int rc = image_reference_parse(v->args[1], &name, e);
+
+	if (rc == 0)
+		rc = image_find_mine(v->args[0], &s, &i, e);
+	if (rc == 0)
+		rc = image_tag(&s, name.name, i.hex, NULL, e);
+	image_done(&i);
+	image_store_close(&s);
+	return rc;
+}
+
+static void print_pruned(const struct image_pruned *p)
+{
+	char bytes[16];
+
+	if (p->images || p->layers)
+		fprintf(stderr, "cloche: removed %llu image%s and %llu layer%s, %s\n",
+			(unsigned long long)p->images, p->images == 1 ? "" : "s",
+			(unsigned long long)p->layers, p->layers == 1 ? "" : "s",
+			format_bytes(p->bytes, bytes, sizeof(bytes)));
+}
+
+/* By id: all names of it. */
+static int untag_all(const struct image_store *s, const char *what, char hex[IMAGE_HEX + 1],
+		     struct err *e)
+{
+	struct image i = {.lock = -1};
+	struct image_reference name;
+	struct image_refs refs;
+	struct err ignored;
+	bool last, by_name;
+	int rc = 0;
+
+	if (image_find(s, what, &i, e) < 0)
+		return -1;
+	memcpy(hex, i.hex, sizeof(i.hex));
+	image_done(&i);
+	if (image_refs_read(s, &refs, e) < 0)
+		return -1;
+	by_name = image_reference_parse(what, &name, &ignored) == 0 &&
+		  image_refs_find(&refs, name.name);
+	for (size_t n = 0; rc == 0 && n < refs.count; n++)
+		if (by_name ? str_equal(refs.items[n].name, name.name)
+			    : str_equal(refs.items[n].hex, hex))
+			rc = image_untag(s, refs.items[n].name, &last, e);
+	image_refs_done(&refs);
+	return rc;
+}
+
+static int run_rm(struct verb_call *v, struct err *e)
+{
+	struct image_pruned pruned;
+	struct image_store s = {.dir = -1};
+	int status = 0;
+
+	if (image_store_open(&s, false, e) < 0)
+		return -1;
+	auto_close int work = image_work_lock(&s, true, e);
+
+	if (work < 0) {
+		image_store_close(&s);
+		return -1;
+	}
+	for (char **what = v->args; *what; what++) {
+		char hex[IMAGE_HEX + 1];
+
+		if (untag_all(&s, *what, hex, e) < 0 || image_prune(&s, hex, &pruned, e) < 0)
+			status = cli_fail(e);
+		else
+			print_pruned(&pruned);
+	}
+	image_store_close(&s);
+	return status;
+}
+
+static int run_prune(struct verb_call *v, struct err *e)
+{
+	struct image_pruned pruned = {0};
+	struct image_store s = {.dir = -1};
+	int rc = image_store_open(&s, false, e);
+
+	if (rc < 0)
+		return e->kind == ERR_NOT_FOUND ? 0 : -1;
+	auto_close int work = image_work_lock(&s, true, e);
+
+	rc = work < 0 ? -1 : image_prune(&s, NULL, &pruned, e);
+	image_store_close(&s);
+	print_pruned(&pruned);
+	return rc;
+}
+
+static const struct verb_option list_options[] = {
+	{"json", 0, NULL, "print JSON", NULL},
+};
+
+static const struct verb parts[] = {
+	{.name = "import",
+	 .line = "cloche image import FILE|DIR|- [NAME]",
+	 .about = "Imports an archive of `docker save`, an OCI layout (a directory or a tar), or a "
+		  "tar\n"
+		  "of a root file system. Prints the image's id.",
+	 .run = run_import,
+	 ARGS(1, 2),
+	 .is_local = true},
+	{.name = "ls",
+	 .line = "cloche image ls [--json]",
+	 .about = "Lists images.",
+	 .run = run_ls,
+	 .member = "images",
+	 COLUMNS(columns),
+	 OPTIONS(list_options),
+	 .is_local = true},
+	{.name = "inspect",
+	 .line = "cloche image inspect NAME|ID",
+	 .about = "Prints an image's configuration as JSON.",
+	 .run = run_inspect,
+	 ARGS(1, 1),
+	 .is_local = true},
+	{.name = "history",
+	 .line = "cloche image history NAME|ID",
+	 .about = "Lists the steps by which an image was built.",
+	 .run = run_history,
+	 ARGS(1, 1),
+	 .is_local = true},
+	{.name = "tag",
+	 .line = "cloche image tag NAME|ID NAME",
+	 .about = "Gives an image another name.",
+	 .run = run_tag,
+	 ARGS(2, 2),
+	 .is_local = true},
+	{.name = "rm",
+	 .line = "cloche image rm NAME|ID...",
+	 .about = "Removes names, and images without a name. What a sandbox uses stays until "
+		  "`prune`.",
+	 .run = run_rm,
+	 ARGS(1, VERB_MANY),
+	 .is_local = true},
+	{.name = "prune",
+	 .line = "cloche image prune",
+	 .about = "Removes images without a name that no sandbox uses, and layers of no image.",
+	 .run = run_prune,
+	 .is_local = true},
+};
+
+const struct verb verb_image = {
+	.about =
+		"usage: cloche image import FILE|DIR|- [NAME]   from docker save, an OCI layout, a "
+		"tar\n"
+		"       cloche image ls                         list images\n"
+		"       cloche image inspect NAME|ID            an image's configuration\n"
+		"       cloche image history NAME|ID            the steps by which it was built\n"
+		"       cloche image tag NAME|ID NAME           give it another name\n"
+		"       cloche image rm NAME|ID...              remove names and images\n"
+		"       cloche image prune                      remove what has no name\n"
+		"\n"
+		"cloche run --image NAME -- COMMAND runs in one.\n",
+	PARTS(parts),
+};

@@ -1,0 +1,121 @@
+/*
+ * Images: root file systems in a store, and what the launcher needs to know of them. No library is needed to
+ * read the store; image/make fills it.
+ *
+ *   images/             0700, of one user
+ *     refs              "OWNER NAME IMAGE_ID MANIFEST_DIGEST UNIX_MS" lines, rewritten whole
+ *     lock              held while refs or images change
+ *     work              shared while something is made, exclusive while something is removed
+ *     images/HEX        the record of an image, by the digest of its configuration
+ *     configs/HEX       that configuration as it came
+ *     layers/HEX/fs     a layer unpacked, by the digest of its tar; with ids as in the tar if root made it
+ *     layers/HEX/tar    what else is needed to write the same tar again
+ *     tmp/              half-made, each directory locked by its maker
+ *
+ * Whoever uses an image holds a shared lock on its record (image_find). What is not locked can be removed.
+ */
+#pragma once
+
+#include "image/reference.h"
+
+#define IMAGE_LAYERS 90 /* names of all of them fit into one mount option (show_layers) */
+#define IMAGE_RECORD_MAX (64u << 10)
+#define IMAGE_CONFIG_MAX (1u << 20)
+
+/* What a run needs of an image: keys and values, "KEY VALUE" and a NUL each. */
+struct image_record {
+	struct list layers; /* diff_ids as hexadecimal digits, lowest first */
+	struct list env;    /* K=V */
+	struct list entrypoint, cmd;
+	char *workdir, *user, *platform, *created; /* or NULL */
+	uint64_t size;				   /* bytes of all layers */
+};
+
+int image_record_parse(const char *bytes, size_t len, struct image_record *ret, struct err *e);
+void image_record_format(const struct image_record *r, struct buf *to);
+void image_record_done(struct image_record *r);
+
+struct image_store {
+	int dir;
+	char path[PATH_MAX];
+};
+
+/*
+ * This user's store. With `make` it is made if it is not there; otherwise ERR_NOT_FOUND.
+ */
+int image_store_open(struct image_store *ret, bool make, struct err *e);
+void image_store_close(struct image_store *s);
+
+/* A found image; stays there until lock is closed. */
+struct image {
+	char hex[IMAGE_HEX + 1];
+	struct image_record record;
+	int lock;
+};
+
+/*
+ * By name, by "sha256:HEX" or by the beginning of that (12 digits at least). ERR_NOT_FOUND: there is none.
+ */
+int image_find(const struct image_store *s, const char *what, struct image *ret, struct err *e);
+/* The same in this user's store, which is opened. */
+int image_find_mine(const char *what, struct image_store *ret_store, struct image *ret,
+		    struct err *e);
+int image_open(const struct image_store *s, const char *hex, struct image *ret, struct err *e);
+void image_done(struct image *i);
+
+/*
+ * Does --image mean an image of the store? Not "host", not a path that begins with '/' or '.', and not a
+ * directory that is there, unless the store has the name.
+ */
+bool image_is_stored(const char *image);
+
+/* ---- references ---- */
+
+struct image_ref {
+	char owner[40];
+	char name[384];
+	char hex[IMAGE_HEX + 1];
+	char digest[IMAGE_DIGEST]; /* of the manifest; "-" if it is not known */
+	uint64_t unix_ms;
+};
+
+struct image_refs {
+	struct image_ref *items;
+	size_t count, room;
+};
+
+int image_refs_read(const struct image_store *s, struct image_refs *ret, struct err *e);
+void image_refs_done(struct image_refs *r);
+const struct image_ref *image_refs_find(const struct image_refs *r, const char *name);
+/* Lets name lead to the image; digest may be NULL. */
+int image_tag(const struct image_store *s, const char *name, const char *hex, const char *digest,
+	      struct err *e);
+/* Removes a name. *ret_last: no other name leads to its image. */
+int image_untag(const struct image_store *s, const char *name, bool *ret_last, struct err *e);
+
+/* ---- making and removing ---- */
+
+/* Held by whoever adds to the store, or (exclusive) removes from it. Returns an fd. */
+int image_work_lock(const struct image_store *s, bool exclusive, struct err *e);
+/* A new directory in tmp/, locked; what dead makers left there is removed. Returns an fd; name has 32 bytes. */
+int image_tmp_make(const struct image_store *s, char name[32], struct err *e);
+void image_tmp_remove(const struct image_store *s, const char *name);
+bool image_has_layer(const struct image_store *s, const char *hex);
+/* Writes images/HEX and configs/HEX; the layers must be there. */
+int image_add(const struct image_store *s, const char *hex, const struct image_record *r,
+	      const char *config, size_t config_len, struct err *e);
+/* A new file that replaces the old one as a whole, on disk when this returns. */
+int image_write_file(int dir, const char *name, const void *bytes, size_t len, struct err *e);
+/* Moves a finished tree to its place; 0 as well if somebody else was faster. */
+int image_move_layer(const struct image_store *s, int tmp, const char *from, const char *hex,
+		     struct err *e);
+
+struct image_pruned {
+	uint64_t images, layers, bytes;
+};
+/*
+ * Removes images without a name that nobody uses, and layers of no image. With `only`, just that image (and
+ * layers). Needs the exclusive work lock.
+ */
+int image_prune(const struct image_store *s, const char *only, struct image_pruned *ret,
+		struct err *e);

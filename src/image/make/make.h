@@ -1,0 +1,73 @@
+/*
+ * Fills the store of images. Who calls runs as the user whose store it is; everything that strangers made is
+ * parsed by other processes: cloche-image (image/worker/worker.h) and `cloche-guest unpack`.
+ */
+#pragma once
+
+#include "image/image.h"
+
+struct image_maker {
+	struct image_store store;
+	const char *worker; /* path of cloche-image */
+	int guest;	    /* cloche-guest, a memfd */
+	/* Each line is for the user. */
+	void (*note)(const char *text);
+	/* Of what is fetched; total 0: not known. May be NULL. */
+	void (*progress)(uint64_t done, uint64_t total);
+	/* private: */
+	int work, tmp;
+	char tmp_name[32];
+	unsigned made;
+};
+
+/* Opens and locks the store. worker, guest (the path of cloche-guest): see above. */
+int image_maker_open(struct image_maker *m, const char *worker, const char *guest, struct err *e);
+void image_maker_close(struct image_maker *m);
+/* What this machine runs, as images call it: "amd64". */
+const char *image_architecture(void);
+
+/*
+ * Imports an archive of `docker save` or an OCI layout (as a tar or a directory), or a tar of a root file system,
+ * which needs a name. With a name there must be one image. Calls `made` for each.
+ */
+struct image_import {
+	const char *from; /* a path, "-" is stdin */
+	const char *name; /* or NULL */
+	void (*made)(const char *hex, const char *name);
+};
+int image_import(struct image_maker *m, const struct image_import *i, struct err *e);
+
+/* ---- shared by the files here ---- */
+
+/* Runs cloche-image parse over the bytes; *ret gets what it says, NUL-terminated lines. */
+struct image_json {
+	const void *bytes;
+	size_t len;
+};
+int image_parse(struct image_maker *m, const char *kind, const struct image_json *json,
+		struct buf *ret, struct err *e);
+
+/* SHA-256 in hexadecimal digits. */
+void image_hash(const void *bytes, size_t len, char ret[IMAGE_HEX + 1]);
+
+/* A layer on its way into the store. */
+struct image_layer {
+	int blob;	  /* compressed or not; read from its position */
+	const char *want; /* diff_id in hexadecimal digits, or NULL */
+	/* results, until image_layer_keep: */
+	char hex[IMAGE_HEX + 1];
+	char dir[16]; /* in the maker's directory */
+	uint64_t size;
+};
+/* Unpacks into the maker's directory. */
+int image_layer_unpack(struct image_maker *m, struct image_layer *l, struct err *e);
+/* Moves it into the store. */
+int image_layer_keep(struct image_maker *m, struct image_layer *l, struct err *e);
+/* Writes the very tar that the layer was made from; fails if it cannot be had any more. */
+int image_layer_write(struct image_maker *m, const char *hex, int to, struct err *e);
+/* Makes an image of a configuration whose layers are there. digest: of its manifest, or NULL. */
+int image_make(struct image_maker *m, const struct image_json *config, char hex[IMAGE_HEX + 1],
+	       struct err *e);
+/* The layers that a configuration names. */
+int image_config_record(struct image_maker *m, const struct image_json *config,
+			struct image_record *ret, struct err *e);

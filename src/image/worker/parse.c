@@ -1,0 +1,216 @@
+/* Parses manifests, configurations and indexes of images; they are JSON of strangers. */
+#include "image/worker/worker.h"
+
+#include "image/reference.h"
+
+#include <jansson.h>
+
+#define INPUT_MAX (4u << 20)
+#define CHILDREN 64 /* of an index; images of an archive */
+#define VALUES 1024
+
+static int say(const char *what)
+{
+	fprintf(stderr, "%s\n", what);
+	return 1;
+}
+
+/* A value with a control character is no name, path or variable that anybody needs. */
+static void put(const char *key, const char *value)
+{
+	if (value)
+		printf("%s %s%c", key, value, 0);
+}
+
+static const char *text_of(const json_t *object, const char *key)
+{
+	return json_string_value(json_object_get(object, key));
+}
+
+static void put_each(const char *key, const json_t *array)
+{
+	size_t i;
+	json_t *item;
+
+	json_array_foreach (array, i, item)
+		if (i < VALUES)
+			put(key, json_string_value(item));
+}
+
+/* ---- manifests ---- */
+
+static bool is_platform(const json_t *entry, const char *arch)
+{
+	const json_t *platform = json_object_get(entry, "platform");
+	const char *os = text_of(platform, "os"), *architecture = text_of(platform, "architecture");
+
+	return !platform ||
+	       (os && architecture && str_equal(os, "linux") && str_equal(architecture, arch));
+}
+
+static bool put_blob(const char *key, const json_t *blob, const char *rest)
+{
+	const char *digest = text_of(blob, "digest");
+	json_int_t size = json_integer_value(json_object_get(blob, "size"));
+
+	if (!digest || !image_is_digest(digest) || size < 0)
+		return false;
+	printf("%s %s %lld %s%c", key, digest, (long long)size, rest && *rest ? rest : "-", 0);
+	return true;
+}
+
+static int put_index(const json_t *entries, const char *arch)
+{
+	size_t i, found = 0;
+	json_t *entry;
+
+	json_array_foreach (entries, i, entry) {
+		const json_t *notes = json_object_get(entry, "annotations");
+		const char *name = text_of(notes, "io.containerd.image.name");
+
+		if (!name)
+			name = text_of(notes, "org.opencontainers.image.ref.name");
+		if (is_platform(entry, arch) && found < CHILDREN && put_blob("child", entry, name))
+			found++;
+	}
+	return found ? 0 : say("the image is not there for this platform");
+}
+
+static int put_manifest(const json_t *root, const char *arch)
+{
+	const json_t *layers = json_object_get(root, "layers");
+	size_t i;
+	json_t *layer;
+
+	if (json_array_size(json_object_get(root, "manifests")))
+		return put_index(json_object_get(root, "manifests"), arch);
+	if (!json_is_array(layers) || json_array_size(layers) > VALUES)
+		return say("the manifest is of an unknown kind (only OCI's and Docker's version 2 "
+			   "are known)");
+	if (!put_blob("config", json_object_get(root, "config"), NULL))
+		return say("the manifest is malformed");
+	json_array_foreach (layers, i, layer) {
+		if (!put_blob("layer", layer, text_of(layer, "mediaType")))
+			return say("the manifest is malformed");
+	}
+	return 0;
+}
+
+static int put_docker(const json_t *root, const char *arch)
+{
+	size_t i;
+	json_t *image;
+
+	json_array_foreach (root, i, image) {
+		if (i == CHILDREN)
+			break;
+		put("image", "-");
+		put("config", text_of(image, "Config"));
+		put_each("tag", json_object_get(image, "RepoTags"));
+		put_each("layer", json_object_get(image, "Layers"));
+	}
+	return json_array_size(root) ? 0 : say("the archive has no image");
+}
+
+/* ---- configurations ---- */
+
+static void put_variables(const json_t *array)
+{
+	size_t i;
+	json_t *item;
+
+	json_array_foreach (array, i, item) {
+		const char *pair = json_string_value(item);
+
+		if (i < VALUES && pair && strchr(pair, '=') && *pair != '=')
+			put("env", pair);
+	}
+}
+
+static int put_config(const json_t *root, const char *arch)
+{
+	const json_t *config = json_object_get(root, "config");
+	const json_t *layers = json_object_get(json_object_get(root, "rootfs"), "diff_ids");
+	const char *dir = text_of(config, "WorkingDir"), *user = text_of(config, "User");
+	const char *os = text_of(root, "os"), *architecture = text_of(root, "architecture");
+	size_t i;
+	json_t *layer;
+
+	if (!os || !architecture || !json_is_array(layers))
+		return say("the image's configuration is malformed");
+	if (!str_equal(os, "linux") || !str_equal(architecture, arch))
+		return say("the image is for another platform");
+	json_array_foreach (layers, i, layer) {
+		const char *digest = json_string_value(layer);
+
+		if (!digest || !image_is_digest(digest))
+			return say("the image's configuration is malformed");
+		put("layer", digest + strlen("sha256:"));
+	}
+	put_variables(json_object_get(config, "Env"));
+	put_each("entrypoint", json_object_get(config, "Entrypoint"));
+	put_each("cmd", json_object_get(config, "Cmd"));
+	if (dir && *dir)
+		printf("workdir %s%s%c", *dir == '/' ? "" : "/", dir, 0);
+	put("user", user && *user ? user : NULL);
+	printf("platform %s/%s%c", os, architecture, 0);
+	put("created", text_of(root, "created"));
+	return 0;
+}
+
+/* ---- for people ---- */
+
+/* ASCII only, so that nothing steers a terminal. */
+static int show(const json_t *root, const char *arch)
+{
+	if (json_dumpf(root, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII) < 0)
+		return say("it cannot be shown");
+	putchar('\n');
+	return 0;
+}
+
+static int show_history(const json_t *root, const char *arch)
+{
+	size_t i;
+	json_t *row;
+
+	json_array_foreach (json_object_get(root, "history"), i, row) {
+		const char *by = text_of(row, "created_by"), *at = text_of(row, "created");
+		bool empty = json_is_true(json_object_get(row, "empty_layer"));
+		char shown[400], when[40];
+
+		str_sanitise(shown, sizeof(shown), by ? by : "", by ? strlen(by) : 0);
+		str_sanitise(when, sizeof(when), at ? at : "-", at ? strlen(at) : 1);
+		printf("%-20.20s  %s  %s\n", when, empty ? "     " : "layer", shown);
+	}
+	return 0;
+}
+
+int worker_parse(const char *kind, const char *arch)
+{
+	static const struct {
+		const char *name;
+		int (*put)(const json_t *root, const char *arch);
+	} kinds[] = {{"manifest", put_manifest},
+		     {"docker", put_docker},
+		     {"config", put_config},
+		     {"show", show},
+		     {"history", show_history}};
+	char *text = must_alloc(malloc(INPUT_MAX + 1));
+	ssize_t len = io_read_all(0, text, INPUT_MAX + 1);
+	json_error_t why;
+	json_t *root;
+
+	if (len < 0 || len > (ssize_t)INPUT_MAX)
+		return say("it is larger than 4 MB");
+	root = json_loadb(text, (size_t)len, JSON_REJECT_DUPLICATES, &why);
+	if (!root)
+		return say("it is no JSON");
+	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
+		if (str_equal(kinds[i].name, kind)) {
+			int rc = kinds[i].put(root, arch);
+
+			return fflush(stdout) == 0 ? rc : say("it cannot be written");
+		}
+	return 125;
+}
