@@ -485,7 +485,7 @@ static int write_file_of(const struct cgroup *c, enum cgroup_controller which, c
 void cgroup_give_way(const struct cgroup *c)
 {
 	/* The usual is 1024, and 100 in v2. */
-	write_file_of(c, CGROUP_CPU, either(c, "cpu.weight", "cpu.shares"), either(c, "12", "128"));
+	write_file_of(c, CGROUP_CPU, either(c, "cpu.weight", "cpu.shares"), either(c, "50", "512"));
 }
 
 void cgroup_lift_cpu(const struct cgroup *c)

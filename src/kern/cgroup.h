@@ -97,7 +97,7 @@ void cgroup_read_stats(const struct cgroup *c, struct cgroup_stats *ret);
 void cgroup_open_events(const struct cgroup *c, int *ret_memory, int *ret_pids);
 uint64_t cgroup_count_oom_kills(int memory_events);
 uint64_t cgroup_count_pids_refused(int pids_events);
-/* Gives the cgroup an eighth of the usual share when processors are short. */
+/* Gives the cgroup half of the usual share when processors are short. */
 void cgroup_give_way(const struct cgroup *c);
 /* The peak of memory since the last reset; -1: it cannot be reset (v2 before Linux 6.12). */
 int cgroup_open_peak(const struct cgroup *c);

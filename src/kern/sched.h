@@ -13,7 +13,7 @@
 void sched_be_prompt(void);
 /*
  * The same for a process of the daemon, which all tenants wait for: it also goes before what runs in sandboxes
- * (nice -10). The processes that it starts have the usual priority. An ordinary user may not do that, and gets
+ * (nice -3). The processes that it starts have the usual priority. An ordinary user may not do that, and gets
  * the short time slice only.
  */
 void sched_lead(void);

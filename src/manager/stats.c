@@ -115,10 +115,13 @@ static struct usage take_sample(struct sandbox *s, const struct ipc_stats *st)
 
 /* ---- asking ---- */
 
-/* All sandboxes of a caller are asked; the last answer completes the list. */
+#define ASKED_AT_ONCE 4 /* sandboxes of a list: the broker answers one question after the other */
+
+/* All sandboxes of a caller are asked, a few at a time; the last answer completes the list. */
 struct census {
 	json_t *all;
-	size_t open;
+	struct sandbox **members; /* held until they are asked */
+	size_t count, room, at, open;
 	json_done done;
 	void *arg;
 };
@@ -131,11 +134,17 @@ struct usage_question {
 	struct census *census;
 };
 
+static void census_ask(struct census *c, struct sandbox *s);
+
 static void census_step(struct census *c)
 {
-	if (--c->open > 0)
+	c->open--;
+	while (c->at < c->count && c->open < ASKED_AT_ONCE)
+		census_ask(c, c->members[c->at++]);
+	if (c->open)
 		return;
 	c->done(c->arg, json_pack("{s:o}", "sandboxes", c->all), NULL);
+	free(c->members);
 	free(c);
 }
 
@@ -279,22 +288,31 @@ void sandbox_stats(struct sandbox *s, json_done done, void *arg)
 	ask_usage(s, &(struct usage_question){.done = done, .arg = arg});
 }
 
+static void census_ask(struct census *c, struct sandbox *s)
+{
+	const struct history *h = s->history;
+
+	if (has_processes(s)) {
+		s->asked_ns = now_ns();
+		/* Many lists at once cost one question. */
+		if (h && h->count && (s->asked_ns - h->last_ns < FRESH_NS || s->usage_asked)) {
+			census_show(c, s, &h->samples[(h->next + SAMPLES - 1) % SAMPLES]);
+		} else {
+			c->open++;
+			ask_usage(s, &(struct usage_question){.census = c});
+		}
+	}
+	sandbox_release(s);
+}
+
 static bool census_add(void *arg, struct sandbox *s)
 {
 	struct census *c = arg;
 
-	const struct history *h = s->history;
-
 	if (!has_processes(s))
 		return true;
-	s->asked_ns = now_ns();
-	/* Many lists at once cost one question. */
-	if (h && h->count && (s->asked_ns - h->last_ns < FRESH_NS || s->usage_asked)) {
-		census_show(c, s, &h->samples[(h->next + SAMPLES - 1) % SAMPLES]);
-		return true;
-	}
-	c->open++;
-	ask_usage(s, &(struct usage_question){.census = c});
+	c->members = array_room(c->members, c->count, &c->room, sizeof(*c->members));
+	c->members[c->count++] = sandbox_hold(s);
 	return true;
 }
 

@@ -76,7 +76,11 @@ static void on_ready(void *arg, uint32_t events)
 		send_waiting(c);
 	for (int i = 0; i < ROUND && c->watch.active && (events & ~(uint32_t)EPOLLOUT); i++) {
 		struct ipc m;
-		int fd = -1, rc = ipc_receive(c->watch.fd, &m, &fd);
+		int fd = -1, rc;
+
+		if (i && loop_turn_is_over(c->loop))
+			return;
+		rc = ipc_receive(c->watch.fd, &m, &fd);
 
 		if (rc < 0 && (errno == EAGAIN || errno == EINTR))
 			return;

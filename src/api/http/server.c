@@ -249,6 +249,12 @@ struct server *server_new(struct api *api)
 	s->expiry = (struct loop_timer){.call = on_expiry, .arg = s};
 	/* Fixed: glibc would raise it to what was freed, and keep large bodies in its heap. */
 	mallopt(M_MMAP_THRESHOLD, 256 << 10);
+	/*
+	 * Small blocks are joined when each of them is freed. Otherwise the next large block joins all of them
+	 * at once: milliseconds, after thousands of values were freed in turns.
+	 */
+	mallopt(M_MXFAST, 0);
+	mallopt(M_TRIM_THRESHOLD, 64 << 20); /* trim_memory does it */
 	randombytes_buf(s->address_key, sizeof(s->address_key));
 	shares_set_max(manager_shares(api->manager), SHARE_BODIES, BUFFERED_MAX);
 	return s;
