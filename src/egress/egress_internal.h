@@ -114,6 +114,7 @@ const char *uplink_count_bytes(struct uplink *s, bool up, size_t len);
 struct uplink *uplink_find(struct role *r, const char *id);
 /* Takes over the fds. */
 int uplink_add(struct role *r, const struct egress_add *a, const int *fds, struct err *e);
+int uplink_listen(struct uplink *s, const struct egress_add *a, const int *fds, struct err *e);
 /* Each takes over the fd. After an error the sandbox has no rules. */
 int uplink_set_rules(struct uplink *s, int fd, struct err *e);
 int uplink_set_secrets(struct uplink *s, int fd, struct err *e);

@@ -4,6 +4,7 @@
  * that was dialled.
  */
 #include "egress/egress_internal.h"
+#include "egress/secrets.h"
 
 #include "wire/tls_hello.h"
 
@@ -197,6 +198,12 @@ static void choose_plain(struct conn *c)
 	}
 }
 
+/* Only in requests that can be read is a placeholder found. */
+static bool is_inspected(const struct conn *c)
+{
+	return c->answer.inspect || secrets_has_host(c->uplink->secrets, c->name, c->port);
+}
+
 static void choose(struct conn *c)
 {
 	struct tls_hello_found found = {0};
@@ -208,7 +215,7 @@ static void choose(struct conn *c)
 	else if (kind == TLS_NOT)
 		choose_plain(c);
 	else if (check_name(c, kind, found.name))
-		conn_hand_over(c, c->answer.inspect ? &conn_inspect : &conn_tls);
+		conn_hand_over(c, is_inspected(c) ? &conn_inspect : &conn_tls);
 }
 
 static void first_bytes_step(struct conn *c)

@@ -142,12 +142,7 @@ static bool needs_authority(const struct uplink *s)
 {
 	const struct net_policy *p = uplink_policy(s);
 
-	if (s->secrets)
-		return true;
-	for (uint32_t i = 0; p && i < p->rule_count; i++)
-		if (p->rules[i].flags & NET_RULE_INSPECT)
-			return true;
-	return false;
+	return s->secrets || (p && net_policy_inspects(p));
 }
 
 static int send_authority(struct uplink *s, const struct ca *ca, struct err *e)

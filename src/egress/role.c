@@ -59,6 +59,10 @@ static void serve_uplink(struct uplink *s, const struct egress *m, int *fds, str
 		record_tick(s);
 		record_meter(s, EGRESS_FLUSHED);
 		break;
+	case EGRESS_LISTENERS:
+		uplink_listen(s, &m->add, fds, e);
+		memset(fds, -1, EGRESS_FDS * sizeof(*fds));
+		break;
 	default:
 		err_set(e, ERR_UNSUPPORTED, "unexpected message");
 	}

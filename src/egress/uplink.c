@@ -305,8 +305,7 @@ static int listener_init(struct listener *l, struct uplink *s, int fd)
 	return fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
 }
 
-static int uplink_listen(struct uplink *s, const struct egress_add *a, const int *fds,
-			 struct err *e)
+int uplink_listen(struct uplink *s, const struct egress_add *a, const int *fds, struct err *e)
 {
 	bool ok = true;
 

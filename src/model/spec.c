@@ -61,8 +61,8 @@ const struct field spec_fields[] = {
 	 "N", "distinct names that it may look up (4096)"},
 	{"net_requests", 0, FIELD_COUNT_, AT(net_limits.requests), FIELD_WIDENS, 1, UINT32_MAX,
 	 NULL, "N", "requests and connections in a minute (no bound)"},
-	{"net_log", 0, FIELD_BOOL, AT(net_log), FIELD_CLI_ONLY, 0, 0, NULL, NULL,
-	 "print every connection to standard error"},
+	{"net_log", 0, FIELD_STRING, AT(net_log), FIELD_WIDENS | FIELD_CLI_ONLY, 0, 0, NULL,
+	 "FILE|-", "append every connection to FILE, or to standard error, as a line of JSON"},
 	{"secret", 0, FIELD_LIST, AT(secrets), FIELD_WIDENS, 0, 0, NULL, "NAME[,KEY=VALUE]...",
 	 "a value that it uses and never sees: env=VAR, file=PATH, host=HOST, header=TEXT"},
 	{"mount", 'v', FIELD_LIST, AT(mounts), FIELD_WIDENS, 0, 0, NULL, "SRC:DST[:ro|rw]",
@@ -522,9 +522,9 @@ static int check_combinations(const struct sandbox_spec *s, struct err *e)
 /* A rule that allows something asks for mode allow; everything else of a network needs one that was asked for. */
 static int finish_net(struct sandbox_spec *s, struct err *e)
 {
-	static const char *const fields[] = {"allow",	  "deny",	 "net_rate",
-					     "net_tx",	  "net_rx",	 "net_connections",
-					     "net_names", "net_requests"};
+	static const char *const fields[] = {"allow",	  "deny",	  "net_rate",
+					     "net_tx",	  "net_rx",	  "net_connections",
+					     "net_names", "net_requests", "net_log"};
 
 	if (!spec_is_set(s, "net") && s->allow.count)
 		s->net = NET_ALLOW;

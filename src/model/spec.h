@@ -57,8 +57,9 @@ struct sandbox_spec {
 	char *policy;
 	char *seccomp;	 /* a file: a filter on top of the built-in one */
 	char *not_built; /* never set: the fields that are refused by name */
+	char *net_log;	 /* a file, or "-": gets every connection */
 	char *cwd_file;	 /* gets the directory in which the command ended */
-	bool keep_control, diff, empty, no_git, tools, tty, json, net_log;
+	bool keep_control, diff, empty, no_git, tools, tty, json;
 	struct net_limits net_limits;
 	struct list allow, deny;	  /* rules of the network: net/rules.h */
 	struct list secrets;		  /* model/secret.h */

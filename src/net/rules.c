@@ -336,6 +336,21 @@ size_t net_policy_localhost_ports(const void *bytes, uint16_t *ret, size_t room)
 	return count;
 }
 
+/* Methods and paths are about HTTPS, too, unless the port is that of plain HTTP. */
+bool net_policy_inspects(const void *bytes)
+{
+	const struct net_policy *p = bytes;
+
+	for (uint32_t i = 0; i < p->rule_count; i++) {
+		const struct net_rule *r = &p->rules[i];
+		bool is_plain = r->first_port == 80 && r->last_port == 80;
+
+		if ((r->flags & NET_RULE_INSPECT) || ((r->methods || r->path) && !is_plain))
+			return true;
+	}
+	return false;
+}
+
 int net_policy_mode(const void *bytes)
 {
 	static const int from_narrow[] = {NET_NONE, NET_ISOLATED, NET_ALLOW, NET_PUBLIC};

@@ -153,5 +153,7 @@ size_t net_policy_networks(const void *bytes, struct network *ret, size_t room);
 /* At most NET_UDP_PORTS are written. */
 size_t net_policy_udp_ports(const void *bytes, uint16_t *ret);
 size_t net_policy_localhost_ports(const void *bytes, uint16_t *ret, size_t room);
+/* Is there a rule for which TLS must be opened? */
+bool net_policy_inspects(const void *bytes);
 /* Mode of the narrowest stage: none, isolated, allow, public. */
 int net_policy_mode(const void *bytes);

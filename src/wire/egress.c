@@ -45,6 +45,7 @@ static const struct shape {
 	[EGRESS_REMOVE] = {id_texts, IPC_ID, NO_FD},
 	[EGRESS_PING... EGRESS_GO_ON] = {no_texts, 0, NO_FD},
 	[EGRESS_FLUSH] = {id_texts, IPC_ID, NO_FD},
+	[EGRESS_LISTENERS] = {add_texts, sizeof(struct egress_add), COUNTED_FDS},
 	[EGRESS_METER] = {meter_texts, sizeof(struct egress_meter), NO_FD},
 	[EGRESS_RECORD... EGRESS_ASK] = {record_texts, sizeof(struct egress_record), NO_FD},
 	[EGRESS_CA] = {id_texts, IPC_ID, ONE_FD},

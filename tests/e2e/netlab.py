@@ -21,6 +21,7 @@ An ordinary user gets both inside a user namespace that maps only that user; com
 so cloche is as rootless there as elsewhere (without subordinate ids).
 
 Paths that the HTTP servers know: / reflects the request as JSON; /echo returns the body; /headers the header lines;
+/digest?of=NAME the SHA-256 of a header (Authorization);
 /slow?s=1; /large?n=1000000; /redirect?to=URL; /status/404; /chunks; /gzip (the header lines, compressed);
 /ws echoes WebSocket frames. A file www/HOST/PATH below lab.dir comes before them.
 """
@@ -450,6 +451,10 @@ class Web(http.server.BaseHTTPRequestHandler):
 
     def at_headers(self, query, body):
         self.answer(200, str(self.headers).encode())
+
+    def at_digest(self, query, body):
+        value = self.headers.get(query.get("of", "Authorization"), "")
+        self.answer(200, hashlib.sha256(value.encode("latin-1")).hexdigest().encode())
 
     def at_gzip(self, query, body):
         self.answer(200, gzip.compress(str(self.headers).encode()), Content_Encoding="gzip")

@@ -13,7 +13,7 @@ VERBS = (
 ).split()
 NESTED = (("token", "create"), ("secret", "set"), ("ca", "show"), ("audit", "verify"), ("audit", "tail"))
 # Refused by name.
-NOT_BUILT = {"--net-rate", "--net-log", "--audit", "--use-case"}
+NOT_BUILT = {"--audit", "--use-case"}
 
 
 def options(text):

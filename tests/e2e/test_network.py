@@ -1,5 +1,6 @@
 """The network of a run without a daemon: rules, what is refused, what the record says of it."""
 
+import hashlib
 import json
 
 import cl
@@ -63,6 +64,127 @@ class Rules(Case):
         self.assertIn("--allow %s:80" % netlab.WEB, rec["denials"][0]["explain"])
         rec = self.record("--allow", netlab.WEB + ":80", "--", *self.curl(address))
         self.assertEqual(rec["stdout"], "200\n", rec)
+
+
+class Log(Case):
+    def test_every_attempt_is_a_line(self):
+        r = self.lab.run("run", "--net-log", "log", "--allow", "example.com:80", "--", "sh", "-c",
+                         "curl -s http://example.com/; curl -s https://example.com/", cwd=self.dir)  # fmt: skip
+        lines = [json.loads(line) for line in self.read("log").splitlines()]
+        rows = [(x["event"], x["verdict"], x["name"], x["port"]) for x in lines]
+        self.assertEqual(rows[0], ("opened", "allow", "example.com", 80), str(r))
+        self.assertIn(("closed", "allow", "example.com", 80), rows)
+        self.assertIn(("denied", "deny", "example.com", 443), rows)
+        self.assertIn(netlab.WEB, [x["address"] for x in lines])
+        self.assertEqual([x["remedy"] for x in lines if x["event"] == "denied"], ["--allow example.com:443"])
+
+    def test_it_can_go_to_standard_error(self):
+        r = self.lab.run("run", "--net-log", "-", "--allow", "example.com", "--", *self.curl("http://example.com/"))
+        self.assertEqual(r.out, "200\n", str(r))
+        self.assertEqual(json.loads(r.err.splitlines()[0])["event"], "opened", str(r))
+
+    def test_a_log_that_cannot_be_opened_ends_the_run(self):
+        self.refused("run", "--net-log", "/proc/none", "--allow", "a.com", "--", "true", says="net_log")
+        self.refused("run", "--net-log", "x", "--", "true", says="net is none")
+
+
+class Inspection(Case):
+    RULE = ("--allow", "example.com:443 GET /v1")
+
+    def test_methods_and_paths_of_https(self):
+        rec = self.record(*self.RULE, "--", "sh", "-c", "for a in 'GET /v1' 'GET /v1/x' 'GET /v2' 'POST /v1'; do set $a;"
+                          " curl -s -X $1 -o /dev/null -w '%{http_code}\n' https://example.com$2; done")  # fmt: skip
+        self.assertEqual(rec["stdout"], "200\n200\n403\n403\n", rec)
+        self.assertEqual([(r["method"], r["path"]) for r in self.lab.ask("requests")], [("GET", "/v1"), ("GET", "/v1/x")])
+        explained = " ".join(d["explain"] for d in rec["denials"])
+        self.assertIn("--allow 'example.com:443 POST /v1'", explained)
+        self.assertIn("--allow 'example.com:443 GET /v2'", explained)
+
+    def test_programs_trust_the_ca(self):
+        url = "https://example.com/v1"
+        for program in (["curl", "-sS", url], ["wget", "-qO-", url], cl.py(WHOLE, url),
+                        ["node", "-e", "fetch('%s').then(r => console.log(r.status)).catch(e => process.exit(1))" % url]):  # fmt: skip
+            with self.subTest(program=program[0]):
+                self.need_program(program[0])
+                rec = self.record(*self.RULE, "--", *program)
+                self.assertEqual(rec["exit_code"], 0, rec)
+
+    def test_the_callers_variables_win(self):
+        rec = self.record(*self.RULE, "--env", "SSL_CERT_FILE=/mine", "--", "sh", "-c", "echo $SSL_CERT_FILE $PIP_CERT")
+        self.assertEqual(rec["stdout"], "/mine /run/cloche/ca-certificates.crt\n", rec)
+
+    def test_the_ca_can_be_read_and_not_written(self):
+        rec = self.record(*self.RULE, "--", "sh", "-c", "cat /run/cloche/ca.crt; (echo x >/run/cloche/ca.crt); "
+                          "ls /run/cloche")  # fmt: skip
+        self.assertTrue(rec["stdout"].startswith("-----BEGIN CERTIFICATE-----"), rec)
+        self.assertNotIn("PRIVATE", rec["stdout"])
+        self.assertRegex(rec["stderr"], "Read-only file system")
+
+    def test_a_bad_certificate_outside_is_refused(self):
+        for name in ("expired.example.com", "wrong.example.com"):
+            rec = self.record("--allow", name + " inspect", "--", *self.curl("https://%s/" % name))
+            self.assertEqual(rec["stdout"], "502\n", rec)
+        self.assertEqual(self.lab.ask("requests"), [])
+
+    def test_without_such_a_rule_there_is_no_ca(self):
+        rec = self.record("--allow", "example.com", "--", "sh", "-c", "echo \"$SSL_CERT_FILE\"; ls -d /run/cloche")
+        self.assertEqual((rec["stdout"], rec["exit_code"]), ("\n", 2), rec)
+
+
+class Secrets(Case):
+    """What reaches the server is told by a file of the laboratory's log: its answers are redacted."""
+
+    VALUE = "sk-the-value-itself"
+
+    def run_with(self, *args):
+        r = self.lab.run("run", "--json", *args, cwd=self.dir, env=cl.caller_env(KEY=self.VALUE))
+        self.assertNotIn(self.VALUE, r.out + r.err)
+        return json.loads(r.out)
+
+    def ask(self, *more):
+        return ["sh", "-c", "curl -sS -H \"Authorization: Bearer $KEY\" " + " ".join(more)]
+
+    def test_the_server_gets_the_value_and_the_program_a_placeholder(self):
+        # The server compares, since what it sends back is redacted.
+        digest = "https://example.com/digest"
+        rec = self.run_with("--secret", "KEY,host=example.com", "--", "sh", "-c", "echo $KEY; "
+                            "curl -sS -H \"Authorization: Bearer $KEY\" " + digest)  # fmt: skip
+        placeholder, answer = rec["stdout"].splitlines()
+        self.assertNotEqual(placeholder, "")
+        self.assertEqual(answer, hashlib.sha256(("Bearer " + self.VALUE).encode()).hexdigest(), rec)
+
+    def test_an_echo_is_redacted(self):
+        rec = self.run_with("--secret", "KEY,host=example.com", "--", *self.ask("https://example.com/headers"))
+        self.assertIn("Authorization: Bearer ", rec["stdout"])
+
+    def test_only_its_host_gets_it(self):
+        rec = self.run_with("--secret", "KEY,host=example.com", "--allow", "example.org", "--allow", "example.com:80", "--",
+                            *self.ask("https://example.org/digest", "http://example.com/digest"))  # fmt: skip
+        self.assertEqual(rec["exit_code"], 0, rec)
+        self.assertNotIn(hashlib.sha256(("Bearer " + self.VALUE).encode()).hexdigest(), rec["stdout"])
+
+    def test_the_value_is_nowhere_inside(self):
+        rec = self.run_with("--secret", "KEY,host=example.com", "--", *cl.py(
+            "import os\nbad = 0\nfor pid in filter(str.isdigit, os.listdir('/proc')):\n"
+            "    for name in ('environ', 'cmdline', 'mem'):\n"
+            "        try: bad += b'the-value-' + b'itself' in open('/proc/%s/%s' % (pid, name), 'rb').read()\n"
+            "        except OSError: pass\nprint(bad)"))  # fmt: skip
+        self.assertEqual(rec["stdout"], "0\n", rec)
+
+    def test_from_a_file_and_a_command(self):
+        path = self.write("key", self.VALUE + "\n")
+        for source in ("file=" + path, "command=cat,command=" + path):
+            rec = self.run_with("--secret", "K2,host=example.com,header=X-Key: {}," + source, "--", "sh", "-c",
+                                "curl -sS -H \"X-Key: $K2\" https://example.com/digest?of=X-Key")  # fmt: skip
+            self.assertEqual(rec["stdout"], hashlib.sha256(self.VALUE.encode()).hexdigest(), rec)
+
+    def test_what_is_refused(self):
+        for args, says in ((("--secret", "NOT_SET,host=a.com"), "NOT_SET"), (("--secret", "KEY"), "host"),
+                           (("--net", "none", "--secret", "KEY,host=a.com"), "net is none"),
+                           (("--env", "KEY", "--secret", "KEY,host=a.com"), "placeholder")):  # fmt: skip
+            r = cl.run("run", *args, "--", "true", env=cl.caller_env(KEY="x"))
+            self.assertEqual(r.code, 125, str(r))
+            self.assertIn(says, r.err)
 
 
 class Fallback(Case):

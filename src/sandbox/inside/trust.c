@@ -33,13 +33,6 @@ static const struct {
 	{"DENO_CERT", "ca.crt"},
 };
 
-void trust_variables(struct list *env)
-{
-	for (size_t i = 0; i < ARRAY_LEN(variables); i++)
-		list_take(env,
-			  str_format("%s=" TRUST_DIR "/%s", variables[i].name, variables[i].file));
-}
-
 static int open_inside(int root, const char *path, int flags)
 {
 	return sys_openat2(root, path, flags | O_CLOEXEC, RESOLVE_IN_ROOT | RESOLVE_NO_MAGICLINKS);
@@ -136,6 +129,16 @@ static bool has_java(int root)
 			return true;
 	}
 	return false;
+}
+
+void trust_variables(int root, struct list *env)
+{
+	for (size_t i = 0; i < ARRAY_LEN(variables); i++)
+		list_take(env,
+			  str_format("%s=" TRUST_DIR "/%s", variables[i].name, variables[i].file));
+	if (has_java(root))
+		list_add(env, "JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStoreType=JKS "
+			      "-Djavax.net.ssl.trustStore=" TRUST_DIR "/java.jks");
 }
 
 /* ---- the files ---- */

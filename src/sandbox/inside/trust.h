@@ -16,5 +16,5 @@
 
 /* Into the root that is being built; the working directory is the scratch. */
 int trust_show(const struct plan *p, int root, struct err *e);
-/* The variables by which programs find it: K=V. */
-void trust_variables(struct list *env);
+/* The variables by which programs in this root find it: K=V. */
+void trust_variables(int root, struct list *env);

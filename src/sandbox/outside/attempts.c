@@ -1,7 +1,89 @@
 /* Keeps what egress refused, and says it in words. */
 #include "sandbox/outside/attempts.h"
 
+#include "base/jsonw.h"
 #include "model/spec.h"
+
+#include <poll.h>
+
+/* ---- the log ---- */
+
+int attempts_open(struct attempts *a, const char *log, struct err *e)
+{
+	if (!log)
+		return 0;
+	a->log = str_equal(log, "-")
+			 ? fcntl(2, F_DUPFD_CLOEXEC, 3)
+			 : open(log,
+				O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY | O_NONBLOCK,
+				0600);
+	if (a->log >= 0)
+		return 0;
+	a->log = 0;
+	return err_field(e, ERR_INVALID, "net_log", "net_log: cannot open %s: %s", log,
+			 strerror(errno));
+}
+
+static void put_text(struct jsonw *j, const char *key, const char *text)
+{
+	jsonw_string(j, key, text[0] ? text : NULL);
+}
+
+/* As GET /v1/sandboxes/ID/network has them. */
+static void put_line(struct jsonw *j, const struct egress_record *r)
+{
+	static const char *const events[] = {[EGRESS_OPENED] = "opened",
+					     [EGRESS_DENIED] = "denied",
+					     [EGRESS_CLOSED] = "closed",
+					     [EGRESS_FAILED] = "failed",
+					     [EGRESS_LOOKUP] = "lookup"};
+	bool allowed = r->phase == EGRESS_OPENED || r->phase == EGRESS_CLOSED;
+	char time[UTC_TEXT];
+
+	utc_text(r->started_ms / 1000, (uint32_t)(r->started_ms % 1000) * 1000000, 3, time);
+	jsonw_open(j, NULL, '{');
+	put_text(j, "time", time);
+	put_text(j, "event",
+		 r->phase < ARRAY_LEN(events) && events[r->phase] ? events[r->phase] : "");
+	jsonw_string(j, "verdict", allowed ? "allow" : r->phase == EGRESS_FAILED ? "fail" : "deny");
+	jsonw_uint(j, "connection", r->serial);
+	put_text(j, "name", r->name);
+	put_text(j, "address", r->address);
+	jsonw_uint(j, "port", r->port);
+	jsonw_string(j, "protocol", r->udp ? "udp" : "tcp");
+	put_text(j, "rule", r->rule);
+	put_text(j, "why", r->why);
+	put_text(j, "remedy", r->remedy);
+	put_text(j, "program", r->program);
+	jsonw_bool(j, "inspected", r->inspected);
+	jsonw_uint(j, "tx_bytes", r->tx_bytes);
+	jsonw_uint(j, "rx_bytes", r->rx_bytes);
+	jsonw_uint(j, "duration_ms", r->duration_ms);
+	jsonw_uint(j, "count", r->count ? r->count : 1);
+	jsonw_close(j, '}');
+	jsonw_raw(j, "\n", 1);
+}
+
+/* A reader that stalls must not stop the run: what cannot be written at once is counted only. */
+static void write_line(struct attempts *a, const struct egress_record *r)
+{
+	auto_buf struct buf line = {0};
+	struct pollfd p = {a->log, POLLOUT, 0};
+	struct jsonw j;
+
+	if (a->lines == ATTEMPT_LINES || poll(&p, 1, 0) != 1 || !(p.revents & POLLOUT)) {
+		a->missed++;
+		return;
+	}
+	jsonw_begin_buf(&j, &line);
+	put_line(&j, r);
+	jsonw_finish(&j);
+	a->lines++;
+	if (io_write_all(a->log, buf_head(&line), line.len) < 0)
+		a->missed++;
+}
+
+/* ---- refused attempts ---- */
 
 static bool is_same(const struct egress_record *a, const struct egress_record *b)
 {
@@ -14,6 +96,8 @@ void attempts_add(struct attempts *a, const struct egress_record *r)
 {
 	uint32_t count = r->count ? r->count : 1;
 
+	if (a->log)
+		write_line(a, r);
 	if (r->phase != EGRESS_DENIED && r->phase != EGRESS_LOOKUP)
 		return;
 	for (size_t i = 0; i < a->count; i++)
@@ -34,6 +118,8 @@ void attempts_add(struct attempts *a, const struct egress_record *r)
 void attempts_done(struct attempts *a)
 {
 	free(a->rows);
+	if (a->log)
+		close(a->log);
 	*a = (struct attempts){0};
 }
 

@@ -605,8 +605,8 @@ int sandbox_run(const struct sandbox_request *request, struct result *ret, struc
 		return -1;
 	k.started_ns = now_ns();
 	if (sandbox_check_stack(e) == 0 && check_streams(e) == 0 &&
-	    plan_make(&k.plan, request, e) == 0 && run_net_plan(&k, request->egress, e) == 0 &&
-	    keep_control_files(&k.plan, &workspace, &kept, e) == 0 &&
+	    run_net_make(&k, request, e) == 0 && plan_make(&k.plan, request, e) == 0 &&
+	    run_net_plan(&k, e) == 0 && keep_control_files(&k.plan, &workspace, &kept, e) == 0 &&
 	    process_dir_make(&k, e) == 0 && watch_signals(&k, e) == 0 && run_sandbox(&k, e) == 0)
 		rc = outcome_collect(&k, ret, e);
 	if (put_control_files_back(kept, workspace, rc == 0 ? ret : NULL, e) < 0 && rc == 0) {

@@ -1,9 +1,12 @@
 /* Starts cloche-egress for one run, speaks with it, and ends it. */
 #include "sandbox/outside/run_net.h"
 
+#include "model/variables.h"
 #include "net/stages.h"
+#include "sandbox/inside/trust.h"
 #include "sandbox/outside/attempts.h"
-#include "wire/egress.h"
+#include "sandbox/outside/secrets.h"
+#include "sandbox/sandbox.h"
 
 #include <spawn.h>
 #include <sys/mman.h>
@@ -17,37 +20,16 @@ struct run_net {
 	const char *program;
 	struct buf rules;
 	struct net_setup setup;
+	struct run_secrets secrets;
 	struct attempts attempts;
 	struct egress_meter meter;
-	int sock;  /* to egress; -1: it was not started, or is gone */
-	pid_t pid; /* 0: not started */
+	int sock;      /* to egress; -1: it was not started, or is gone */
+	pid_t pid;     /* 0: not started */
+	bool is_known; /* to egress: the sandbox was added */
 	bool is_lost;
+	char *ca;	/* PEM; NULL: there is none */
 	struct err why; /* it could not be started */
 };
-
-/* ---- before the run ---- */
-
-int run_net_plan(struct keeper *k, const char *program, struct err *e)
-{
-	const struct sandbox_spec *s = k->plan.spec;
-	struct run_net *n;
-
-	/* A run belongs to no group: isolated leaves its own loopback. */
-	if (s->net != NET_ALLOW && s->net != NET_PUBLIC)
-		return 0;
-	if (!program)
-		return err_field(e, ERR_UNSUPPORTED, "net",
-				 "net: cloche-egress, which serves networks, is not installed");
-	n = must_alloc(calloc(1, sizeof(*n)));
-	n->sock = -1;
-	n->program = program;
-	k->network = n;
-	if (net_policy_from_spec(s, &n->rules, e) < 0)
-		return -1;
-	net_setup_from(&n->setup, buf_head(&n->rules));
-	k->plan.net = &n->setup;
-	return 0;
-}
 
 /* ---- the program ---- */
 
@@ -111,13 +93,15 @@ static int tell_rules(struct run_net *n, const char *id, struct err *e)
 	return tell(n, &(struct egress){.type = EGRESS_RULES}, id, &fd, 1, e);
 }
 
+/* The sandbox as egress is to know it, or only the listeners of one that it knows. */
 static int tell_listeners(struct run_net *n, const struct plan *p, const struct net_listeners *l,
 			  struct err *e)
 {
-	struct egress m = {.type = EGRESS_ADD};
+	struct egress m = {.type = n->is_known ? EGRESS_LISTENERS : EGRESS_ADD};
 
 	m.add.how = (uint8_t)l->how;
 	m.add.fd_count = (uint8_t)l->count;
+	m.add.names_max = (uint32_t)p->spec->net_limits.names;
 	memcpy(m.add.own4, n->setup.own4, sizeof(m.add.own4));
 	memcpy(m.add.own6, n->setup.own6, sizeof(m.add.own6));
 	memcpy(m.add.prefix6, n->setup.prefix6, sizeof(m.add.prefix6));
@@ -150,14 +134,27 @@ static void end_program(struct run_net *n)
 	n->pid = 0;
 }
 
+/* Once for each program that is started. */
+static int introduce(struct run_net *n, const struct plan *p, const struct net_listeners *l,
+		     struct err *e)
+{
+	if (start(n, e) < 0 || tell_listeners(n, p, l, e) < 0)
+		return -1;
+	n->is_known = true;
+	if (run_secrets_send(&n->secrets, n->sock, p->id) < 0)
+		return err_sys(e, "cannot hand over the secrets");
+	return tell_rules(n, p->id, e);
+}
+
 /* No copy of a listener stays here: connections would wait in it when the program is gone. */
 static void hand_over(struct keeper *k)
 {
 	struct run_net *n = k->network;
 	struct net_listeners *l = &k->net.made.listeners;
+	int rc = n->is_known ? tell_listeners(n, &k->plan, l, &n->why)
+			     : introduce(n, &k->plan, l, &n->why);
 
-	if (start(n, &n->why) < 0 || tell_listeners(n, &k->plan, l, &n->why) < 0 ||
-	    tell_rules(n, k->plan.id, &n->why) < 0) {
+	if (rc < 0) {
 		n->is_lost = true;
 		end_program(n);
 	}
@@ -180,7 +177,15 @@ size_t run_net_polls(const struct keeper *k, struct pollfd polls[RUN_NET_POLLS])
 	return count;
 }
 
-static void take_message(struct run_net *n, const struct egress *m)
+static void take_ca(struct run_net *n, int fd)
+{
+	size_t len;
+
+	if (!n->ca && io_read_whole(fd, EGRESS_PEM_MAX, &n->ca, &len) < 0)
+		n->ca = NULL;
+}
+
+static void take_message(struct run_net *n, const struct egress *m, int fd)
 {
 	switch (m->type) {
 	case EGRESS_METER:
@@ -189,6 +194,9 @@ static void take_message(struct run_net *n, const struct egress *m)
 		break;
 	case EGRESS_RECORD:
 		attempts_add(&n->attempts, &m->record);
+		break;
+	case EGRESS_CA:
+		take_ca(n, fd);
 		break;
 	}
 }
@@ -205,31 +213,133 @@ static int receive(struct run_net *n, uint32_t *ret_type)
 		return 0;
 	if (rc <= 0)
 		return -1;
-	take_message(n, &m);
+	take_message(n, &m, fd[0]);
 	close_fd(&fd[0]);
 	*ret_type = m.type;
 	return 1;
 }
 
+static void receive_all(struct run_net *n)
+{
+	int rc = 1;
+
+	for (int i = 0; i < MESSAGES_AT_ONCE && rc > 0; i++)
+		rc = receive(n, &(uint32_t){0});
+	if (rc < 0) {
+		n->is_lost = true;
+		end_program(n);
+	}
+}
+
 void run_net_serve(struct keeper *k, const struct pollfd *polls, size_t count)
 {
 	struct run_net *n = k->network;
-	int rc = 1;
 
-	if (count && polls[0].fd == n->sock) {
-		for (int i = 0; i < MESSAGES_AT_ONCE && rc > 0 && polls[0].revents; i++)
-			rc = receive(n, &(uint32_t){0});
-		if (rc < 0) {
-			n->is_lost = true;
-			end_program(n);
-		}
-		return;
-	}
-	for (size_t i = 0; i < count; i++)
-		if (polls[i].revents) {
+	for (size_t i = 0; i < count; i++) {
+		if (!polls[i].revents)
+			continue;
+		if (polls[i].fd == n->sock) {
+			receive_all(n);
+		} else {
 			hand_over(k);
 			return;
 		}
+	}
+}
+
+/* ---- before the run ---- */
+
+/* The variable would hold either the value or the placeholder. */
+static int refuse_double(const struct sandbox_spec *s, const struct run_secrets *secrets,
+			 struct err *e)
+{
+	for (size_t i = 0; i < secrets->env.count; i++)
+		for (size_t j = 0; j < s->env.count; j++) {
+			size_t len = strcspn(s->env.items[j], "=");
+
+			if (len == strcspn(secrets->env.items[i], "=") &&
+			    memcmp(s->env.items[j], secrets->env.items[i], len) == 0)
+				return err_field(e, ERR_INVALID, "env",
+						 "env: %.*s is a secret, whose variable is set to "
+						 "its placeholder",
+						 (int)len, s->env.items[j]);
+		}
+	return 0;
+}
+
+int run_net_make(struct keeper *k, const struct sandbox_request *request, struct err *e)
+{
+	const struct sandbox_spec *s = request->spec;
+	struct run_net *n;
+
+	/* A run belongs to no group: isolated leaves its own loopback. */
+	if (s->net != NET_ALLOW && s->net != NET_PUBLIC)
+		return 0;
+	if (!request->egress)
+		return err_field(e, ERR_UNSUPPORTED, "net",
+				 "net: cloche-egress, which serves networks, is not installed");
+	n = must_alloc(calloc(1, sizeof(*n)));
+	n->sock = -1;
+	n->program = request->egress;
+	k->network = n;
+	if (attempts_open(&n->attempts, s->net_log, e) < 0 ||
+	    net_policy_from_spec(s, &n->rules, e) < 0 ||
+	    run_secrets_read(&s->secrets, &n->secrets, e) < 0)
+		return -1;
+	return refuse_double(s, &n->secrets, e);
+}
+
+#define CA_MS 20000
+
+static int await_ca(struct run_net *n, struct err *e)
+{
+	int64_t until = now_ns() + CA_MS * 1000000LL;
+	struct pollfd p = {n->sock, POLLIN, 0};
+	int rc = 1;
+
+	while (!n->ca && rc >= 0 && now_ns() < until) {
+		(void)!poll(&p, 1, 100);
+		rc = receive(n, &(uint32_t){0});
+	}
+	return n->ca ? 0 : err_set(e, ERR_SYSTEM, "cloche-egress does not make a CA");
+}
+
+static void trust(struct plan *p, const char *pem)
+{
+	auto_list struct list env = {0};
+	auto_close int root = p->image_is_host ? open("/", O_PATH | O_DIRECTORY | O_CLOEXEC)
+					       : io_reopen(p->image.fd, O_PATH | O_DIRECTORY);
+
+	p->ca = (struct plan_ca){.pem = pem, .len = strlen(pem)};
+	trust_variables(root, &env);
+	/* The caller's own values stay. */
+	for (size_t i = 0; i < env.count; i++) {
+		auto_free char *name =
+			str_format("%.*s", (int)strcspn(env.items[i], "="), env.items[i]);
+
+		if (!variables_get(&p->env, name))
+			variables_set(&p->env, env.items[i]);
+	}
+}
+
+int run_net_plan(struct keeper *k, struct err *e)
+{
+	const struct net_listeners none = {0};
+	struct run_net *n = k->network;
+
+	if (!n)
+		return 0;
+	net_setup_from(&n->setup, buf_head(&n->rules));
+	k->plan.net = &n->setup;
+	for (size_t i = 0; i < n->secrets.env.count; i++)
+		variables_set(&k->plan.env, n->secrets.env.items[i]);
+	if (!n->secrets.rows && !net_policy_inspects(buf_head(&n->rules)))
+		return 0;
+	/* Programs must find the CA from the start. */
+	if (introduce(n, &k->plan, &none, e) < 0 || await_ca(n, e) < 0)
+		return -1;
+	trust(&k->plan, n->ca);
+	return 0;
 }
 
 /* ---- at the end ---- */
@@ -275,7 +385,9 @@ void run_net_done(struct keeper *k)
 	if (!n)
 		return;
 	end_program(n);
+	run_secrets_done(&n->secrets);
 	attempts_done(&n->attempts);
+	free(n->ca);
 	buf_done(&n->rules);
 	free(n);
 }
