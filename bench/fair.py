@@ -361,6 +361,14 @@ def lists_from_many_connections(h):
 
 
 @case
+def long_lists(h):
+    t = h.tenant()
+    for _ in range(150):
+        t.box(memory="16M", disk="8M")
+    h.again(lambda t: t.ask("GET", "/v1/sandboxes?limit=1000"), 4)
+
+
+@case
 def big_uploads(h):
     path = h.tenant().box(disk="256M")
     data = b"x" * (32 << 20)

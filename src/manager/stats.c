@@ -117,8 +117,10 @@ static struct usage take_sample(struct sandbox *s, const struct ipc_stats *st)
 
 #define ASKED_AT_ONCE 4 /* sandboxes of a list: the broker answers one question after the other */
 
-/* All sandboxes of a caller are asked, a few at a time; the last answer completes the list. */
+/* All sandboxes of a caller are asked, a few at a time and in turns; the last answer completes the list. */
 struct census {
+	struct loop *loop;
+	struct loop_task task;
 	json_t *all;
 	struct sandbox **members; /* held until they are asked */
 	size_t count, room, at, open;
@@ -136,16 +138,28 @@ struct usage_question {
 
 static void census_ask(struct census *c, struct sandbox *s);
 
-static void census_step(struct census *c)
+static void census_go_on(void *arg)
 {
-	c->open--;
-	while (c->at < c->count && c->open < ASKED_AT_ONCE)
+	struct census *c = arg;
+
+	while (c->at < c->count && c->open < ASKED_AT_ONCE) {
+		if (loop_turn_is_over(c->loop)) {
+			loop_task_add(c->loop, &c->task);
+			return;
+		}
 		census_ask(c, c->members[c->at++]);
+	}
 	if (c->open)
 		return;
 	c->done(c->arg, json_pack("{s:o}", "sandboxes", c->all), NULL);
 	free(c->members);
 	free(c);
+}
+
+static void census_step(struct census *c)
+{
+	c->open--;
+	loop_task_add(c->loop, &c->task);
 }
 
 static void census_show(struct census *c, const struct sandbox *s, const struct usage *u)
@@ -316,18 +330,15 @@ static bool census_add(void *arg, struct sandbox *s)
 	return true;
 }
 
-static void on_census_begun(void *arg, json_t *value, const struct err *e)
-{
-	census_step(arg);
-}
-
 void manager_stats(struct manager *m, const struct caller *who, json_done done, void *arg)
 {
 	struct census *c = must_alloc(calloc(1, sizeof(*c)));
 
-	*c = (struct census){.all = json_array(), .open = 1, .done = done, .arg = arg};
+	*c = (struct census){.loop = m->p.loop, .all = json_array(), .done = done, .arg = arg};
+	c->task = (struct loop_task){
+		.call = census_go_on, .arg = c, .user = shares_user(m->shares, who->token)};
 	manager_each(m, who, census_add, c);
-	answer_json_later(m, on_census_begun, c, NULL);
+	loop_task_add(c->loop, &c->task);
 }
 
 /* ---- health ---- */

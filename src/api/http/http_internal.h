@@ -272,6 +272,10 @@ bool reply_waits(const struct exchange *x);
 /* Writes what the socket takes, at most TURN_BYTES. */
 void reply_flush(struct exchange *x);
 
+/* long_json.c */
+/* Takes an answer with many items over, to print it in turns; false: it is printed at once. */
+bool long_json_reply(struct exchange *x, int status, json_t *value);
+
 /* published.c */
 void published_free(struct server *s);
 

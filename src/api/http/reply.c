@@ -159,8 +159,11 @@ void exchange_reply(struct exchange *x, int status, const char *type, const void
 
 void exchange_json(struct exchange *x, int status, json_t *value)
 {
-	char *text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(12));
+	char *text;
 
+	if (!reply_is_begun(x) && long_json_reply(x, status, value))
+		return;
+	text = json_dumps(value, JSON_COMPACT | JSON_ENCODE_ANY | JSON_REAL_PRECISION(12));
 	json_decref(value);
 	if (!text) {
 		log_error("an answer cannot be written as JSON", "path", x->path);

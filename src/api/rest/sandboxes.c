@@ -2,6 +2,7 @@
 #include "api/rest/rest.h"
 
 #include "api/http/server.h"
+#include "auth/shares.h"
 #include "model/guard.h"
 #include "net/publish.h"
 #include "policy/config.h"
@@ -231,11 +232,70 @@ void v1_create(struct exchange *x)
 
 /* ---- looking ---- */
 
+#define LISTED_AT_ONCE 32
+
+/* A list of sandboxes, which is made in several turns. */
+struct listing {
+	struct exchange *x;
+	struct list metadata;
+	uint64_t left;
+	json_t *all, *cursor;
+	struct loop_task task;
+};
+
+static void listing_done(void *data)
+{
+	struct listing *l = data;
+
+	loop_task_remove(l->x->api->loop, &l->task);
+	list_done(&l->metadata);
+	json_decref(l->all);
+	json_decref(l->cursor);
+}
+
+static int list_page(struct listing *l, struct err *e)
+{
+	struct exchange *x = l->x;
+	size_t limit = l->left < LISTED_AT_ONCE ? l->left : LISTED_AT_ONCE;
+	const char *after = l->cursor ? json_string_value(l->cursor) : exchange_arg(x, "cursor");
+	json_t *page = manager_list(x->api->manager, &x->caller, exchange_arg(x, "state"),
+				    &l->metadata, limit, after, e);
+
+	if (!page)
+		return -1;
+	json_array_extend(l->all, json_object_get(page, "sandboxes"));
+	json_decref(l->cursor);
+	l->cursor = json_incref(json_object_get(page, "cursor"));
+	l->left -= limit;
+	json_decref(page);
+	return 0;
+}
+
+static void list_some(void *arg)
+{
+	struct listing *l = arg;
+	struct err e;
+
+	do {
+		if (list_page(l, &e) < 0) {
+			exchange_error(l->x, &e);
+			return;
+		}
+		if (!l->left || json_is_null(l->cursor)) {
+			exchange_json(l->x, 200,
+				      json_pack("{s:o,s:o}", "sandboxes", take_ptr(l->all),
+						"cursor", take_ptr(l->cursor)));
+			return;
+		}
+	} while (!loop_turn_is_over(l->x->api->loop));
+	loop_task_add(l->x->api->loop, &l->task);
+}
+
 void v1_list(struct exchange *x)
 {
 	struct list metadata = {0};
 	struct err e = {0};
-	json_t *value = NULL;
+	struct listing *l;
 	uint64_t limit;
 
 	for (size_t i = 0; i < x->arg_count; i++) {
@@ -246,14 +306,22 @@ void v1_list(struct exchange *x)
 				  x->args[i].value);
 		list_add(&metadata, x->args[i].value);
 	}
-	if (e.kind == ERR_NONE && exchange_arg_uint(x, "limit", 100, LIST_MAX, &limit, &e) == 0)
-		value = manager_list(x->api->manager, &x->caller, exchange_arg(x, "state"),
-				     &metadata, limit, exchange_arg(x, "cursor"), &e);
-	list_done(&metadata);
-	if (value)
-		exchange_json(x, 200, value);
-	else
+	if (e.kind != ERR_NONE || exchange_arg_uint(x, "limit", 100, LIST_MAX, &limit, &e) < 0) {
+		list_done(&metadata);
 		exchange_error(x, &e);
+		return;
+	}
+	l = must_alloc(calloc(1, sizeof(*l)));
+	*l = (struct listing){.x = x,
+			      .metadata = metadata,
+			      .left = limit ? limit : UINT64_MAX,
+			      .all = json_array()};
+	l->task = (struct loop_task){
+		.call = list_some,
+		.arg = l,
+		.user = shares_user(manager_shares(x->api->manager), x->caller.token)};
+	exchange_also_free(x, l, listing_done);
+	list_some(l);
 }
 
 void v1_inspect(struct exchange *x)

@@ -189,6 +189,30 @@ class Admission(served.Case):
         self.assertEqual(done, [201])
 
 
+class LongLists(served.Case):
+    """Lists that are made, and printed, in several turns."""
+
+    settings = "pool_size: 0\n"
+
+    def test_pages_and_the_whole_list_are_the_same(self):
+        d = self.daemon
+        made = {d.post("/v1/sandboxes", {"name": "s%d" % i, "memory": "64M"}).json["id"] for i in range(40)}
+        pages, cursor = [], ""
+        while cursor is not None:
+            page = d.get("/v1/sandboxes?limit=7" + ("&cursor=" + cursor if cursor else "")).json
+            pages += page["sandboxes"]
+            cursor = page["cursor"]
+        whole = d.get("/v1/sandboxes?limit=1000").json
+        self.assertIsNone(whole["cursor"])
+        self.assertEqual([s["id"] for s in whole["sandboxes"]], [s["id"] for s in pages])
+        self.assertEqual({s["id"] for s in pages}, made)
+        part = d.get("/v1/sandboxes?limit=35").json
+        self.assertEqual([s["id"] for s in part["sandboxes"]], [s["id"] for s in pages[:35]])
+        self.assertEqual(d.get("/v1/sandboxes?limit=35&cursor=" + part["cursor"]).json["sandboxes"][0]["id"], pages[35]["id"])
+        for _ in range(2):  # asked, and known already
+            self.assertEqual({s["id"] for s in d.get("/v1/stats").json["sandboxes"]}, made)
+
+
 class Snapshots(served.Case):
     settings = "pool_size: 0\nsnapshots:\n  max_total: 30G\n  max_bytes: 256M\n"
 
