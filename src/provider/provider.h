@@ -113,6 +113,9 @@ struct provider_row {
 	/* Makes its network namespace lead to new listeners, in place of earlier ones. */
 	void (*net_prepare)(struct instance *i, const struct net_setup *setup, provider_done done,
 			    void *arg);
+	/* Has programs inside trust this CA, in place of an earlier one; the blob may change. NULL: unsupported. */
+	void (*trust)(struct instance *i, const char *pem, size_t len, provider_done done,
+		      void *arg);
 };
 
 extern const struct provider_row provider_ns, provider_e2b;

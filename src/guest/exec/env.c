@@ -2,6 +2,7 @@
 #include "guest/exec/command.h"
 
 #include "model/variables.h"
+#include "sandbox/inside/trust.h"
 
 #define HOME "/home/user"
 
@@ -35,6 +36,8 @@ void env_make(const struct guest *g, const char *user, const char *cwd, bool tty
 							   .term = tty ? "xterm-256color" : NULL,
 							   .cpus_milli = g->cpus_milli,
 							   .offline = true});
+	if (!g->warm_host)
+		trust_variables_if_shown(ret);
 	for (size_t i = 0; i < g->env.count; i++)
 		variables_set(ret, g->env.items[i]);
 }

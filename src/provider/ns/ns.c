@@ -620,6 +620,22 @@ static void ns_net_prepare(struct instance *i, const struct net_setup *setup, pr
 	done(arg, &(struct provider_result){.fd = -1, .listeners = &listeners}, rc < 0 ? &e : NULL);
 }
 
+static void ns_trust(struct instance *i, const char *pem, size_t len, provider_done done, void *arg)
+{
+	struct ns_sandbox *s = ns_sandbox(i);
+	const struct trust_visit v = {.pidfd = s->pidfd,
+				      .rootless = i->host->rootless,
+				      .uid = s->at.id_base + SANDBOX_UID,
+				      .pem = pem,
+				      .len = len,
+				      .dev = s->at.trust_dev};
+	struct err e = {0};
+	int rc = trust_enter(&v, &s->at.trust_dev, &e);
+
+	memcpy(i->blob, &s->at, sizeof(s->at));
+	done(arg, NULL, rc < 0 ? &e : NULL);
+}
+
 static void ns_start(struct provider_host *h)
 {
 	struct ns *ns = must_alloc(calloc(1, sizeof(*ns)));
@@ -656,4 +672,5 @@ const struct provider_row provider_ns = {
 	.destroy = ns_destroy,
 	.net_enter = ns_net_enter,
 	.net_prepare = ns_net_prepare,
+	.trust = ns_trust,
 };

@@ -38,7 +38,8 @@ struct ns_blob {
 	struct boot_identity identity;
 	uint32_t id_base;
 	uint32_t warm_host_lanes;	       /* not 0: a warm host */
-	char cgroup_table[PROVIDER_BLOB - 48]; /* of the daemon that made it */
+	char cgroup_table[PROVIDER_BLOB - 56]; /* of the daemon that made it */
+	uint64_t trust_dev;		       /* of the files about its CA; 0: there are none */
 };
 
 struct ns {
@@ -118,6 +119,18 @@ int net_enter(int pidfd, bool rootless, int family, int type, struct err *e);
 /* Makes the network namespace of this process lead to listeners, which are the caller's. */
 int net_prepare(int pidfd, bool rootless, const struct net_setup *setup, struct net_listeners *ret,
 		struct err *e);
+
+/* ---- trust_enter.c ---- */
+struct trust_visit {
+	int pidfd; /* of pid 1 */
+	bool rootless;
+	uid_t uid; /* as root: of the user inside */
+	const char *pem;
+	size_t len;
+	uint64_t dev; /* of the files that were shown before, or 0 */
+};
+/* Returns as soon as the files are there. */
+int trust_enter(const struct trust_visit *v, uint64_t *ret_dev, struct err *e);
 
 /*
  * ---- stop_tree.c ----

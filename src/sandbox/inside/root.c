@@ -800,6 +800,14 @@ static int make_read_only(const struct plan *p, int root, unsigned flags, struct
 			     : mount_reflag(sandboxes, flags, e);
 }
 
+/* A sandbox that lives on may be shown a CA later, when its root cannot be written any more. */
+static int make_trust_place(int root, struct err *e)
+{
+	auto_close int at = skeleton_dir(root, &TRUST_DIR[1], e);
+
+	return at < 0 ? -1 : 0;
+}
+
 int root_finish(struct plan *p, int scratch, struct err *e)
 {
 	auto_close int root = -1;
@@ -812,6 +820,8 @@ int root_finish(struct plan *p, int scratch, struct err *e)
 		if (inject_file(p, &p->files[i], e) < 0)
 			return -1;
 	if (p->ca.pem && trust_show(p, root, e) < 0)
+		return -1;
+	if (p->guest && make_trust_place(root, e) < 0)
 		return -1;
 	if (show_binds(p, true, root, e) < 0 || show_views(p, root, e) < 0 ||
 	    show_workspace(p, root, e) < 0 || plan_follow_workspace(p, e) < 0 ||

@@ -4,12 +4,15 @@
 #include "base/base64.h"
 #include "kern/mount.h"
 #include "kern/sys.h"
+#include "model/variables.h"
 #include "sandbox/inside/skeleton.h"
 
 #include <arpa/inet.h>
 #include <endian.h>
 
 #define BUNDLE_MAX (8u << 20)
+#define BUNDLE "ca-certificates.crt"
+#define JAVA_STORE "java.jks"
 
 /* Where distributions keep the system's bundle; the first is Debian's. */
 static const char *const bundles[] = {"etc/ssl/certs/ca-certificates.crt",
@@ -21,16 +24,11 @@ static const char *const bundles[] = {"etc/ssl/certs/ca-certificates.crt",
 static const struct {
 	const char *name, *file;
 } variables[] = {
-	{"SSL_CERT_FILE", "ca-certificates.crt"},
-	{"CURL_CA_BUNDLE", "ca-certificates.crt"},
-	{"REQUESTS_CA_BUNDLE", "ca-certificates.crt"},
-	{"GIT_SSL_CAINFO", "ca-certificates.crt"},
-	{"NODE_EXTRA_CA_CERTS", "ca.crt"},
-	{"PIP_CERT", "ca-certificates.crt"},
-	{"CARGO_HTTP_CAINFO", "ca-certificates.crt"},
-	{"BUNDLE_SSL_CA_CERT", "ca-certificates.crt"},
-	{"AWS_CA_BUNDLE", "ca-certificates.crt"},
-	{"DENO_CERT", "ca.crt"},
+	{"SSL_CERT_FILE", BUNDLE},	   {"CURL_CA_BUNDLE", BUNDLE},
+	{"REQUESTS_CA_BUNDLE", BUNDLE},	   {"GIT_SSL_CAINFO", BUNDLE},
+	{"NODE_EXTRA_CA_CERTS", "ca.crt"}, {"PIP_CERT", BUNDLE},
+	{"CARGO_HTTP_CAINFO", BUNDLE},	   {"BUNDLE_SSL_CA_CERT", BUNDLE},
+	{"AWS_CA_BUNDLE", BUNDLE},	   {"DENO_CERT", "ca.crt"},
 };
 
 static int open_inside(int root, const char *path, int flags)
@@ -131,14 +129,25 @@ static bool has_java(int root)
 	return false;
 }
 
-void trust_variables(int root, struct list *env)
+static void add_variables(struct list *env, bool with_java)
 {
 	for (size_t i = 0; i < ARRAY_LEN(variables); i++)
-		list_take(env,
-			  str_format("%s=" TRUST_DIR "/%s", variables[i].name, variables[i].file));
-	if (has_java(root))
-		list_add(env, "JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStoreType=JKS "
-			      "-Djavax.net.ssl.trustStore=" TRUST_DIR "/java.jks");
+		variables_take(env, str_format("%s=" TRUST_DIR "/%s", variables[i].name,
+					       variables[i].file));
+	if (with_java)
+		variables_set(env, "JAVA_TOOL_OPTIONS=-Djavax.net.ssl.trustStoreType=JKS "
+				   "-Djavax.net.ssl.trustStore=" TRUST_DIR "/" JAVA_STORE);
+}
+
+void trust_variables(int root, struct list *env)
+{
+	add_variables(env, has_java(root));
+}
+
+void trust_variables_if_shown(struct list *env)
+{
+	if (access(TRUST_DIR "/ca.crt", F_OK) == 0)
+		add_variables(env, access(TRUST_DIR "/" JAVA_STORE, F_OK) == 0);
 }
 
 /* ---- the files ---- */
@@ -157,23 +166,71 @@ static char *read_bundle(int root)
 	return str_copy("");
 }
 
-static int write_files(const struct plan *p, int dir, int root, struct err *e)
+void trust_read(int root, struct trust_base *ret)
 {
-	auto_free char *system = read_bundle(root);
-	auto_free char *both = str_format("%s\n%.*s", system, (int)p->ca.len, p->ca.pem);
-	auto_buf struct buf java = {0};
-
-	if (skeleton_file(dir, "ca.crt", p->ca.pem, p->ca.len, 0444, e) < 0 ||
-	    skeleton_file(dir, "ca-certificates.crt", both, strlen(both), 0444, e) < 0)
-		return -1;
-	if (!has_java(root))
-		return 0;
-	make_java_store(both, &java);
-	return skeleton_file(dir, "java.jks", buf_head(&java), java.len, 0444, e);
+	*ret = (struct trust_base){read_bundle(root), has_java(root)};
 }
 
-/* Over every bundle that this root has. */
-static int cover_bundles(int dir, int root, struct err *e)
+void trust_base_done(struct trust_base *b)
+{
+	free(b->bundle);
+}
+
+int trust_write(int dir, const struct trust_base *base, const char *pem, size_t len, struct err *e)
+{
+	auto_free char *both = str_format("%s\n%.*s", base->bundle, (int)len, pem);
+	auto_buf struct buf java = {0};
+
+	if (skeleton_file(dir, "ca.crt", pem, len, 0444, e) < 0 ||
+	    skeleton_file(dir, BUNDLE, both, strlen(both), 0444, e) < 0)
+		return -1;
+	if (!base->has_java)
+		return 0;
+	make_java_store(both, &java);
+	return skeleton_file(dir, JAVA_STORE, buf_head(&java), java.len, 0444, e);
+}
+
+/* In place: the file is shown elsewhere, too. */
+static int rewrite(int dir, const char *name, const char *bytes, size_t len, struct err *e)
+{
+	auto_close int fd = openat(dir, name, O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0 || io_write_all(fd, bytes, len) < 0 || ftruncate(fd, (off_t)len) < 0)
+		return err_sys(e, "cannot write %s in the sandbox", name);
+	return 0;
+}
+
+static int read_own(int dir, const char *name, char **ret, size_t *ret_len, struct err *e)
+{
+	auto_close int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+	if (fd < 0 || io_read_whole(fd, BUNDLE_MAX + TRUST_PEM_MAX, ret, ret_len) < 0)
+		return err_sys(e, "cannot read %s of the sandbox", name);
+	return 0;
+}
+
+int trust_replace(int dir, const char *pem, size_t len, struct err *e)
+{
+	auto_free char *old = NULL, *both = NULL, *fresh = NULL;
+	auto_buf struct buf java = {0};
+	size_t old_len, both_len;
+
+	if (read_own(dir, "ca.crt", &old, &old_len, e) < 0 ||
+	    read_own(dir, BUNDLE, &both, &both_len, e) < 0)
+		return -1;
+	if (both_len < old_len || memcmp(both + both_len - old_len, old, old_len) != 0)
+		return err_set(e, ERR_SYSTEM, "the bundle of the sandbox does not end with its CA");
+	fresh = str_format("%.*s%.*s", (int)(both_len - old_len), both, (int)len, pem);
+	if (rewrite(dir, BUNDLE, fresh, strlen(fresh), e) < 0 ||
+	    rewrite(dir, "ca.crt", pem, len, e) < 0)
+		return -1;
+	if (faccessat(dir, JAVA_STORE, F_OK, AT_SYMLINK_NOFOLLOW) < 0)
+		return 0;
+	make_java_store(fresh, &java);
+	return rewrite(dir, JAVA_STORE, buf_head(&java), java.len, e);
+}
+
+int trust_cover(int dir, int root, struct err *e)
 {
 	for (size_t i = 0; i < ARRAY_LEN(bundles); i++) {
 		auto_close int at = open_inside(root, bundles[i], O_PATH);
@@ -182,7 +239,7 @@ static int cover_bundles(int dir, int root, struct err *e)
 
 		if (at < 0 || fstat(at, &st) < 0 || !S_ISREG(st.st_mode))
 			continue;
-		fd = mount_clone(dir, "ca-certificates.crt", MOUNT_READ_ONLY | MOUNT_NO_EXEC, e);
+		fd = mount_clone(dir, BUNDLE, MOUNT_READ_ONLY | MOUNT_NO_EXEC, e);
 		if (fd < 0 || mount_attach(fd, at, "", e) < 0)
 			return err_wrap(e, "cannot show the CA at /%s", bundles[i]);
 	}
@@ -192,6 +249,7 @@ static int cover_bundles(int dir, int root, struct err *e)
 int trust_show(const struct plan *p, int root, struct err *e)
 {
 	auto_close int dir = -1, at = -1;
+	struct trust_base base;
 	int fd;
 
 	if (mkdir("trust", 0755) < 0)
@@ -199,11 +257,14 @@ int trust_show(const struct plan *p, int root, struct err *e)
 	dir = open("trust", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	if (dir < 0)
 		return err_sys(e, "cannot open the place for the CA");
-	if (write_files(p, dir, root, e) < 0)
+	trust_read(root, &base);
+	fd = trust_write(dir, &base, p->ca.pem, p->ca.len, e);
+	trust_base_done(&base);
+	if (fd < 0)
 		return -1;
-	at = skeleton_dir(root, "run/cloche", e);
+	at = skeleton_dir(root, &TRUST_DIR[1], e);
 	fd = at < 0 ? -1 : mount_clone(dir, "", MOUNT_READ_ONLY | MOUNT_NO_EXEC, e);
 	if (fd < 0 || mount_attach(fd, at, "", e) < 0)
 		return -1;
-	return cover_bundles(dir, root, e);
+	return trust_cover(dir, root, e);
 }
