@@ -281,6 +281,8 @@ void records_send(struct role *r, const struct egress *m, int fd);
 bool records_full(const struct role *r);
 void records_flush(struct role *r);
 void record_conn(struct conn *c, enum egress_phase phase, const char *why);
+/* The value of this secret went into a request. */
+void record_use(struct conn *c, const char *secret);
 void record_ask(struct conn *c);
 void record_meter(struct uplink *s, uint32_t type);
 /* Denials of the same kind are told together. */

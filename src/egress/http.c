@@ -60,12 +60,14 @@ static void told(void *context, const char *method, const char *path, const stru
 	}
 }
 
-static void noted(void *context, const char *what, bool is_denial)
+static void noted(void *context, const char *what)
 {
-	if (is_denial)
-		record(context, what, NULL);
-	else
-		conn_note(context, what);
+	record(context, what, NULL);
+}
+
+static void used(void *context, const char *secret)
+{
+	record_use(context, secret);
 }
 
 static struct secrets *secrets_of(void *context)
@@ -83,6 +85,7 @@ void http_conn_place(struct conn *c, struct http_place *ret)
 				   .decide = decide,
 				   .told = told,
 				   .noted = noted,
+				   .used = used,
 				   .secrets = secrets_of};
 }
 

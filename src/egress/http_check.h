@@ -34,8 +34,10 @@ struct http_place {
 	/* A request was allowed (r is NULL), or refused. The path is without its query. */
 	void (*told)(void *context, const char *method, const char *path,
 		     const struct http_refusal *r);
-	/* A secret was used, or (is_denial) its placeholder is where no value is put in. */
-	void (*noted)(void *context, const char *what, bool is_denial);
+	/* The placeholder of a secret is where no value is put in. */
+	void (*noted)(void *context, const char *what);
+	/* The value of this secret was put into a request. */
+	void (*used)(void *context, const char *secret);
 	/* The sandbox's secrets of now, or NULL. */
 	struct secrets *(*secrets)(void *context);
 };

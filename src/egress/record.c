@@ -129,6 +129,17 @@ void record_conn(struct conn *c, enum egress_phase phase, const char *why)
 	records_send(c->uplink->role, &m, -1);
 }
 
+void record_use(struct conn *c, const char *secret)
+{
+	struct egress m = {.type = EGRESS_RECORD};
+	char text[128];
+
+	snprintf(text, sizeof(text), "secret %.64s was used", secret);
+	fill_record(c, EGRESS_OPENED, text, &m.record);
+	copy_text(m.record.secret, sizeof(m.record.secret), secret);
+	records_send(c->uplink->role, &m, -1);
+}
+
 void record_ask(struct conn *c)
 {
 	struct egress m = {.type = EGRESS_ASK};

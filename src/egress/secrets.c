@@ -35,12 +35,22 @@ static int check_row(const struct egress_secret *r, struct err *e)
 	return 0;
 }
 
-static uint64_t uses_before(const struct secrets *old, const char *name)
+/* All rows of a name are one secret, whose uses are counted in its first row. */
+static size_t first_row(const struct secrets *s, const char *name)
 {
-	for (size_t i = 0; old && i < old->count; i++)
-		if (str_equal(old->rows[i].name, name))
-			return old->used[i];
-	return 0;
+	size_t i = 0;
+
+	while (i < s->count && !str_equal(s->rows[i].name, name))
+		i++;
+	return i;
+}
+
+/* This instance may have counted more than the broker has heard of. */
+static uint64_t used_before(const struct secrets *old, const struct egress_secret *r)
+{
+	size_t i = old ? first_row(old, r->name) : 0;
+
+	return old && i < old->count && old->used[i] > r->used ? old->used[i] : r->used;
 }
 
 struct secrets *secrets_new(const void *rows, size_t len, const struct secrets *old, struct err *e)
@@ -65,7 +75,7 @@ struct secrets *secrets_new(const void *rows, size_t len, const struct secrets *
 			return NULL;
 		}
 		r->value[r->value_len] = '\0';
-		s->used[s->count] = uses_before(old, r->name);
+		s->used[s->count] = used_before(old, r);
 	}
 	return s;
 }
@@ -276,7 +286,7 @@ static void tell_leak(struct secret_use *use, const struct http_place *p, const 
 	snprintf(text, sizeof(text),
 		 "the placeholder of secret %s is in %s, where its value is not put in", name,
 		 where);
-	p->noted(p->context, text, true);
+	p->noted(p->context, text);
 }
 
 static void find_leaks(struct secret_use *use, const struct http_place *p,
@@ -303,7 +313,7 @@ static int put_in(struct secret_use *use, const struct http_place *p, struct htt
 {
 	struct secrets *set = use->set;
 	const struct egress_secret *r = &set->rows[row];
-	char text[192];
+	uint64_t *used = &set->used[first_row(set, r->name)];
 	unsigned count = 0;
 	const char *target;
 
@@ -318,12 +328,11 @@ static int put_in(struct secret_use *use, const struct http_place *p, struct htt
 	}
 	if (!count)
 		return 0;
-	if (r->uses_max && set->used[row] >= r->uses_max)
+	if (r->uses_max && *used >= r->uses_max)
 		return -1;
-	set->used[row]++;
-	snprintf(text, sizeof(text), "secret %s was used", r->name);
-	if (p->noted)
-		p->noted(p->context, text, false);
+	++*used;
+	if (p->used)
+		p->used(p->context, r->name);
 	return 0;
 }
 

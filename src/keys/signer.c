@@ -412,6 +412,7 @@ static int fill_row(struct signer *s, const struct ipc_secret_use *u, size_t i,
 	memcpy(ret->hosts, rule.hosts, sizeof(ret->hosts));
 	snprintf(ret_header, SECRET_PLACES, "%s", rule.header);
 	ret->uses_max = rule.uses_max;
+	ret->used = u->items[i].used;
 	return 0;
 }
 
@@ -436,8 +437,13 @@ static int write_rows(struct signer *s, const struct ipc_secret_use *u, struct e
 	for (uint32_t i = 0; rc == 0 && i < u->count; i++) {
 		memset(row, 0, sizeof(*row));
 		rc = fill_row(s, u, i, row, header, e);
-		if (rc == 0)
+		if (rc == 0) {
 			rc = write_places(fd, row, header, e);
+		} else if (u->is_again) {
+			log_warn("a sandbox has lost a secret", "id", u->id, "error", e->msg);
+			*e = (struct err){0};
+			rc = 0;
+		}
 	}
 	sodium_free(row);
 	if (rc == 0 && io_seal(fd) < 0)

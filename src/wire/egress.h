@@ -77,6 +77,7 @@ struct egress_record {
 	char why[EGRESS_TEXT]; /* of a denial or a failure; the method and path of an HTTP request */
 	char remedy[EGRESS_TEXT + 64]; /* the smallest rule that would allow it */
 	char program[32];	       /* hint, or "" */
+	char secret[IPC_NAME];	       /* its value was put into a request, or "" */
 	uint64_t tx_bytes, rx_bytes, duration_ms;
 	uint32_t count; /* of denials that are told together */
 };
@@ -103,6 +104,7 @@ struct egress_secret {
 	char hosts[16][128];  /* canonical names, or name:port; port 443 otherwise */
 	char header[128];     /* "Authorization: Bearer {}"; "basic"; "query:NAME" */
 	uint64_t uses_max;    /* 0: no bound */
+	uint64_t used;	      /* before this instance of egress */
 	uint32_t value_len;
 	char value[16384];
 };

@@ -216,6 +216,7 @@ struct ipc_secret_use {
 	char id[IPC_ID];    /* of the sandbox */
 	char owner[IPC_ID]; /* its owner, and the owner's name; the broker fills them in */
 	char owner_name[IPC_NAME];
+	uint8_t is_again; /* those that are no longer there are left out; else they are an error */
 	uint32_t count;
 	struct {
 		char name[IPC_NAME];
@@ -223,6 +224,7 @@ struct ipc_secret_use {
 		char host
 			[SECRET_HOST]; /* "": the secret's own. Else the header is set there (E2B's rules): */
 		char header[SECRET_HEADER]; /* and there is no placeholder */
+		uint64_t used;		    /* so far, in this sandbox: the broker counts */
 	} items[SECRETS_PER_SANDBOX];
 };
 

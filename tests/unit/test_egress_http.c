@@ -57,11 +57,18 @@ static void told(void *context, const char *method, const char *path, const stru
 		   r ? r->why : "allowed");
 }
 
-static void noted(void *context, const char *what, bool is_denial)
+static void noted(void *context, const char *what)
 {
 	struct world *w = context;
 
-	str_append(w->noted, sizeof(w->noted), "; ", "%s%s", is_denial ? "denial: " : "", what);
+	str_append(w->noted, sizeof(w->noted), "; ", "denial: %s", what);
+}
+
+static void used(void *context, const char *secret)
+{
+	struct world *w = context;
+
+	str_append(w->noted, sizeof(w->noted), "; ", "%s was used", secret);
 }
 
 static struct secrets *secrets_of(void *context)
@@ -79,6 +86,7 @@ static void world_init(struct world *w, bool tls)
 				      .decide = decide,
 				      .told = told,
 				      .noted = noted,
+				      .used = used,
 				      .secrets = secrets_of}};
 	w->place.context = w;
 	w->stage = http_filter_new(&w->place);
@@ -500,7 +508,7 @@ static void test_secret_goes_in(void **state)
 		assert_has(out, rows[i / 2].has);
 		assert_lacks(out, rows[i / 2].lacks);
 		if (i / 2 < 4)
-			assert_string_equal(w.noted, "secret KEY was used");
+			assert_string_equal(w.noted, "KEY was used");
 		else
 			assert_has(w.noted, "denial: the placeholder of secret KEY");
 		assert_lacks(w.noted, VALUE);

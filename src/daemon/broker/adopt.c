@@ -24,6 +24,7 @@ static void on_adopted(void *arg, const struct provider_result *r, const struct 
 	b->state = BOX_LIVE;
 	if (!why) {
 		b->d->found.adopted++;
+		secrets_adopt(b);
 		network_adopt(b);
 		log_info("sandbox adopted", "id", b->i.info.id, "owner", b->i.info.owner);
 		daemon_note(b->d, "sandbox.adopt", b->i.info.id, "allow",

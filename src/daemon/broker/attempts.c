@@ -47,7 +47,7 @@ static void write_entry(struct daemon *d, const struct audit_entry *entry)
 static uint64_t kind_of(const struct egress_record *r)
 {
 	uint64_t hash = 14695981039346656037u;
-	const char *texts[] = {r->name, r->name[0] ? "" : r->address, r->rule, r->why};
+	const char *texts[] = {r->name, r->name[0] ? "" : r->address, r->rule, r->why, r->secret};
 
 	for (size_t i = 0; i < ARRAY_LEN(texts); i++)
 		for (const char *at = texts[i]; *at; at++)
@@ -74,14 +74,19 @@ static void fill_entry(const struct box *b, const struct egress_record *r,
 	if (owner[0])
 		snprintf(entry->who, sizeof(entry->who), "%s%s%s", owner, name[0] ? " " : "", name);
 	snprintf(entry->what, sizeof(entry->what), "%s",
-		 r->phase == EGRESS_LOOKUP ? "net.lookup" : "net.connect");
+		 r->secret[0]		     ? "secret.use"
+		 : r->phase == EGRESS_LOOKUP ? "net.lookup"
+					     : "net.connect");
 	snprintf(entry->target, sizeof(entry->target), "%s %s%.100s:%u", b->i.info.id,
 		 r->udp ? "udp://" : "", r->name[0] ? r->name : r->address, r->port);
 	snprintf(entry->verdict, sizeof(entry->verdict), "%s",
 		 allowed		     ? "allow"
 		 : r->phase == EGRESS_FAILED ? "fail"
 					     : "deny");
-	snprintf(entry->why, sizeof(entry->why), "%.250s", r->why[0] ? r->why : r->rule);
+	snprintf(entry->why, sizeof(entry->why), "%.250s",
+		 r->secret[0] ? r->secret
+		 : r->why[0]  ? r->why
+			      : r->rule);
 }
 
 static void audit_attempt(struct box *b, const struct egress_record *r)
@@ -112,6 +117,8 @@ void attempt_record(struct box *b, const struct egress_record *r)
 {
 	struct ipc m = {.type = IPC_NET_RECORD, .net_record = *r};
 
+	if (r->secret[0])
+		secrets_count_use(b, r);
 	audit_attempt(b, r);
 	/* A front that does not read fast enough misses attempts; the audit log has them. */
 	if (!front_is_slow(b->d))

@@ -56,7 +56,7 @@ static void box_free(struct box *b)
 	*place = b->next;
 	b->d->box_count--;
 	loop_timer_stop(b->d->loop, &b->again);
-	free(b->use);
+	secrets_remove(b);
 	network_remove(b);
 	free(b->destroyers);
 	free(b);

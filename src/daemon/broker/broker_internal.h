@@ -34,6 +34,11 @@ struct box {
 	enum box_state state;
 	bool is_busy;		    /* one change at a time: pause, resume, limits, a snapshot */
 	struct ipc_secret_use *use; /* the secrets that it may use, or NULL */
+	struct {
+		struct requester who; /* waits until everything is in force */
+		struct loop_timer timer;
+		bool has_rows, has_ca; /* of this instance of egress */
+	} force;
 	struct requester *destroyers;
 	size_t destroyer_count;
 	struct loop_timer again; /* destroying failed */
@@ -367,6 +372,20 @@ void signer_pass_on(struct daemon *d, struct requester who, const struct ipc *m,
 void signer_renew(struct box *b);
 /* Hands rows (a sealed memfd; -1: none) on to egress. */
 void box_give_secrets(struct box *b, int rows);
+
+/* ---- secrets_side.c: secrets and the CA of a box; <runtime>/boxes/ID.use ---- */
+int secrets_write_down(const struct box *b, struct err *e);
+void secrets_forget(const struct box *b);
+/* Before network_adopt. */
+void secrets_adopt(struct box *b);
+/* Nothing of it is left. */
+void secrets_remove(struct box *b);
+/* Egress has its listeners and rules; secrets and CA are on their way. */
+void secrets_prepared(struct box *b);
+/* Answers IPC_NETWORK as soon as secrets and CA are in force. */
+void secrets_answer_in_force(struct box *b, struct requester who);
+void secrets_take_ca(struct box *b, int fd);
+void secrets_count_use(struct box *b, const struct egress_record *r);
 
 /*
  * ---- ephemeral.c ----

@@ -192,7 +192,7 @@ void egress_request_flush(struct daemon *d, struct requester who, const struct i
 
 /* ---- messages ---- */
 
-static void take_message(struct daemon *d, const struct egress *m)
+static void take_message(struct daemon *d, const struct egress *m, int fd)
 {
 	struct ipc asks = {.type = IPC_NET_ASKS};
 	struct box *b;
@@ -211,6 +211,11 @@ static void take_message(struct daemon *d, const struct egress *m)
 		b = box_find_live(d, m->record.id);
 		if (b && b->net)
 			attempt_record(b, &m->record);
+		break;
+	case EGRESS_CA:
+		b = box_find_live(d, m->id);
+		if (b && b->net)
+			secrets_take_ca(b, fd);
 		break;
 	case EGRESS_ASK:
 		asks.net_record = m->record;
@@ -249,7 +254,7 @@ static void on_ready(void *arg, uint32_t events)
 				roles_end(d, ROLE_EGRESS, "it does not keep to the protocol");
 			return;
 		}
-		take_message(d, &m);
+		take_message(d, &m, fds[0]);
 		if (count)
 			close_fd(&fds[0]);
 	}

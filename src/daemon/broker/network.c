@@ -306,6 +306,7 @@ static void on_prepared(void *arg, const struct provider_result *r, const struct
 	tell_names(b);
 	n->is_prepared = true;
 	tell_rules(b);
+	secrets_prepared(b);
 }
 
 static int prepare_network(struct box *b, struct err *e)
@@ -341,15 +342,13 @@ static void tell_front(struct box *b)
 /* A change that needed other listeners is done. */
 static void answer_change(struct box *b)
 {
-	struct ipc reply = {.type = IPC_NETWORK_IS};
 	struct requester who = b->net->changer;
 
 	b->net->changer = (struct requester){0};
-	memcpy(reply.network.id, b->i.info.id, sizeof(reply.network.id));
-	b->i.info.net = reply.network.mode = b->net->told_mode = (uint8_t)mode_of(b);
-	reply.network.how = b->net->told_how = b->i.info.net_how;
+	b->i.info.net = b->net->told_mode = (uint8_t)mode_of(b);
+	b->net->told_how = b->i.info.net_how;
 	if (who.serial)
-		front_answer(b->d, who, &reply, -1);
+		secrets_answer_in_force(b, who);
 }
 
 void network_restore(struct box *b)

@@ -15,8 +15,17 @@ struct signer_request {
 	uint32_t serial, type;
 	struct requester who;
 	char box[IPC_ID]; /* IPC_SECRET_USE */
+	struct ipc_secret_use
+		*before; /* what the box used, in case that the front's wish is refused; or NULL */
+	bool is_wish;
 	char owner[IPC_ID], name[IPC_NAME];
 };
+
+static void request_free(struct signer_request *r)
+{
+	free(r->before);
+	free(r);
+}
 
 bool signer_is_wanted(const struct daemon *d)
 {
@@ -87,12 +96,17 @@ void signer_pass_on(struct daemon *d, struct requester who, const struct ipc *m,
 	memcpy(r->name, m->secret.rule.name, sizeof(r->name));
 }
 
-static void ask_use(struct box *b, struct requester who)
+static struct signer_request *ask_use(struct box *b, struct requester who)
 {
 	struct ipc m = {.type = IPC_SECRET_USE, .use = *b->use};
-	struct signer_request *r = ask(b->d, who, &m, -1);
+	struct signer_request *r;
 
+	m.use.is_again = who.serial == 0;
+	snprintf(m.use.owner_name, sizeof(m.use.owner_name), "%s",
+		 daemon_owner_name(b->d, b->i.info.owner));
+	r = ask(b->d, who, &m, -1);
 	memcpy(r->box, b->i.info.id, sizeof(r->box));
+	return r;
 }
 
 void signer_renew(struct box *b)
@@ -101,9 +115,46 @@ void signer_renew(struct box *b)
 		ask_use(b, (struct requester){0});
 }
 
+static uint64_t used_before(const struct ipc_secret_use *old, const char *name)
+{
+	for (uint32_t i = 0; old && i < old->count; i++)
+		if (str_equal(old->items[i].name, name))
+			return old->items[i].used;
+	return 0;
+}
+
+/* The owner is the sandbox's, and what was used is used, whatever the front says. Returns what it used before. */
+static struct ipc_secret_use *take_use(struct box *b, const struct ipc_secret_use *wanted)
+{
+	struct ipc_secret_use *old = b->use;
+
+	b->use = must_alloc(malloc(sizeof(*b->use)));
+	*b->use = *wanted;
+	for (uint32_t i = 0; i < b->use->count; i++)
+		b->use->items[i].used = used_before(old, b->use->items[i].name);
+	memcpy(b->use->owner, b->i.info.owner, sizeof(b->use->owner));
+	return old;
+}
+
+/* The wish was refused: what was given before stays. */
+static void put_back(struct box *b, struct ipc_secret_use *old)
+{
+	struct err e;
+
+	free(b->use);
+	b->use = old;
+	if (!old)
+		secrets_forget(b);
+	else if (secrets_write_down(b, &e) < 0)
+		log_error("what a sandbox uses is not up to date", "error", e.msg);
+}
+
 void signer_request_use(struct daemon *d, struct requester who, const struct ipc *m)
 {
 	struct box *b = box_find_live(d, m->use.id);
+	struct ipc_secret_use *old;
+	struct signer_request *r;
+	struct err e = {0};
 
 	if (!b) {
 		refuse(d, who, ERR_NOT_FOUND, "there is no such sandbox");
@@ -111,17 +162,19 @@ void signer_request_use(struct daemon *d, struct requester who, const struct ipc
 	}
 	if (m->use.count && !is_running(d, who))
 		return;
-	/* The owner is the sandbox's, whatever the front says. */
-	free(b->use);
-	b->use = must_alloc(malloc(sizeof(*b->use)));
-	*b->use = m->use;
-	snprintf(b->use->owner, sizeof(b->use->owner), "%s", b->i.info.owner);
-	snprintf(b->use->owner_name, sizeof(b->use->owner_name), "%s",
-		 daemon_owner_name(d, b->i.info.owner));
-	if (m->use.count)
-		ask_use(b, who);
-	else
+	old = take_use(b, &m->use);
+	if (secrets_write_down(b, &e) < 0) {
+		put_back(b, old);
+		front_done(d, who, m->use.id, &e);
+	} else if (m->use.count) {
+		r = ask_use(b, who);
+		r->is_wish = true;
+		r->before = old;
+	} else {
+		free(old);
+		box_give_secrets(b, -1);
 		front_done(d, who, m->use.id, NULL);
+	}
 }
 
 /* ---- answers ---- */
@@ -152,16 +205,20 @@ static void renew_users(struct daemon *d, const char *owner, const char *name)
 }
 
 /* Values that the role no longer gives are taken from egress as well. */
-static void give_rows(struct daemon *d, const struct signer_request *r, const struct ipc *m, int fd)
+static void give_rows(struct daemon *d, struct signer_request *r, const struct ipc *m, int fd)
 {
 	struct box *b = box_find_live(d, r->box);
 
 	if (!b)
 		return;
+	if (r->is_wish && m->err.kind) {
+		put_back(b, take_ptr(r->before));
+		return;
+	}
 	if (m->err.kind)
 		log_warn("a sandbox has no secrets", "id", r->box, "error", m->err.msg);
 	box_give_secrets(b, m->err.kind ? -1 : fd);
-	daemon_note(d, "secret.use", r->box, m->err.kind ? "fail" : "done", m->err.msg);
+	daemon_note(d, "secret.give", r->box, m->err.kind ? "fail" : "done", m->err.msg);
 }
 
 static void take_answer(struct daemon *d, const struct ipc *m, int fd)
@@ -177,7 +234,7 @@ static void take_answer(struct daemon *d, const struct ipc *m, int fd)
 	if (!m->err.kind && (r->type == IPC_SECRET_PUT || r->type == IPC_SECRET_DELETE))
 		renew_users(d, r->owner, r->name);
 	if (!(r->type == IPC_SECRET_LIST && m->type == IPC_SECRET_IS))
-		free(r);
+		request_free(r);
 }
 
 void signer_tell_front(struct daemon *d)
@@ -224,6 +281,7 @@ void signer_attach(struct daemon *d, int sock)
 void signer_detach(struct daemon *d)
 {
 	struct signer_request *r;
+	struct box *b;
 
 	if (d->signer.channel.watch.fd < 0)
 		return;
@@ -231,12 +289,11 @@ void signer_detach(struct daemon *d)
 	d->signer.hello = (struct ipc_signer){.why = NOT_NOW};
 	while ((r = d->signer.requests)) {
 		d->signer.requests = r->next;
+		b = r->is_wish ? box_find_live(d, r->box) : NULL;
+		if (b)
+			put_back(b, take_ptr(r->before));
 		refuse(d, r->who, ERR_SYSTEM, NOT_NOW);
-		free(r);
+		request_free(r);
 	}
 	signer_tell_front(d);
-}
-
-void box_give_secrets(struct box *b, int rows)
-{
 }
