@@ -161,9 +161,11 @@ void sandbox_configure(struct sandbox *s, uint64_t ttl_ms, const struct call_ops
 
 	pack_u64(&b, ttl_ms);
 	pack_u64(&b, c->log_bytes);
-	pack_u32(&b, (uint32_t)s->o.env.count);
+	pack_u32(&b, (uint32_t)(s->o.env.count + s->o.placeholders.count));
 	for (size_t i = 0; i < s->o.env.count; i++)
 		pack_str(&b, s->o.env.items[i]);
+	for (size_t i = 0; i < s->o.placeholders.count; i++)
+		pack_str(&b, s->o.placeholders.items[i]);
 	pack_str(&b, workdir		      ? workdir
 		     : c->sandbox.work_dir[0] ? c->sandbox.work_dir
 					      : "/workspace");
@@ -215,13 +217,21 @@ static void on_network(struct job *j, const struct err *e)
 	come_up(j);
 }
 
+static void on_given(struct job *j, const struct err *e)
+{
+	if (e)
+		boot_failed(j, e);
+	else
+		network_bring(j, on_network);
+}
+
 /* Behind its files, before anything runs in it. */
 static void bring_network(struct job *j)
 {
 	if (j->s->o.spec.net == NET_NONE)
 		come_up(j);
 	else
-		network_bring(j, on_network);
+		secrets_give(j, on_given);
 }
 
 static void reconnect(struct job *j);
@@ -371,9 +381,16 @@ static void claim_member(struct job *j)
 	sandbox_configure(s, sandbox_ttl_left_ms(s), &claim_ops, j);
 }
 
-void create_begin(struct job *j)
+static void begin_with_secrets(struct job *j, const struct err *e)
 {
-	if (j->s->link) {
+	if (e) {
+		boot_failed(j, e);
+		return;
+	}
+	secrets_swap(j);
+	if (j->kind == JOB_START) {
+		admission_add(j);
+	} else if (j->s->link) {
 		claim_member(j);
 		pool_taken(j->s->m);
 	} else if (j->s->booted.id[0]) {
@@ -384,11 +401,16 @@ void create_begin(struct job *j)
 	}
 }
 
+void create_begin(struct job *j)
+{
+	secrets_look_up(j, &j->s->o.spec.secrets, begin_with_secrets);
+}
+
 void start_begin(struct job *j)
 {
 	j->old.expires_ms = j->s->expires_ms;
 	sandbox_move(j->s, STATE_STARTING, BY_CLIENT);
-	admission_add(j);
+	secrets_look_up(j, &j->s->o.spec.secrets, begin_with_secrets);
 }
 
 /* ---- failing ---- */

@@ -197,6 +197,7 @@ static void sandbox_free(struct sandbox *s)
 	while (s->waiters)
 		sandbox_unwait(s->waiters);
 	network_free(s);
+	list_done(&s->secret_allow);
 	free(s->history);
 	json_decref(s->layers);
 	create_options_done(&s->o);
@@ -461,6 +462,7 @@ void create_options_done(struct create_options *o)
 	json_decref(o->door_data);
 	list_done(&o->env);
 	list_done(&o->publish);
+	list_done(&o->placeholders);
 	*o = (struct create_options){0};
 }
 

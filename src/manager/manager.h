@@ -35,11 +35,13 @@ enum sandbox_state {
 struct create_options {
 	struct sandbox_spec spec; /* finished; limits, root, image, require ...; taken over */
 	char name[IPC_NAME];
-	char door[8];		  /* "rest" "e2b" "mcp" */
-	json_t *metadata;	  /* object of strings, or NULL; taken over */
-	struct list env;	  /* K=V for every command; taken over */
-	struct list publish;	  /* [ADDRESS:]PORT:PORT (net/publish.h); taken over */
-	json_t *door_data;	  /* private data of its door: stored, never shown; taken over */
+	char door[8];	     /* "rest" "e2b" "mcp" */
+	json_t *metadata;    /* object of strings, or NULL; taken over */
+	struct list env;     /* K=V for every command; taken over */
+	struct list publish; /* [ADDRESS:]PORT:PORT (net/publish.h); taken over */
+	struct list
+		placeholders; /* NAME=TEXT, of spec.secrets, which has names only; the manager's own */
+	json_t *door_data;    /* private data of its door: stored, never shown; taken over */
 	uint64_t ttl_ms, idle_ms; /* 0: never ends by age, by idleness */
 	bool pause_on_timeout, auto_resume;
 	bool pause_when_idle; /* idleness only; its age still ends it, paused or not */

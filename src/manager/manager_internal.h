@@ -20,6 +20,7 @@
 
 #include "manager/broker.h"
 #include "manager/manager.h"
+#include "model/variables.h"
 #include "policy/config.h"
 #include "provider/can.h"
 #include "store/store.h"
@@ -47,6 +48,12 @@ struct settings {
 	json_t *metadata; /* held */
 };
 
+/* Of the secrets that a sandbox is to use. */
+struct job_secrets {
+	struct list placeholders; /* NAME=TEXT */
+	struct list allow;	  /* rules for their hosts */
+};
+
 /* The party that moves a sandbox from one state to another. */
 enum mover { BY_CLIENT = 1, BY_TIMER = 2, BY_GUEST = 4, BY_BROKER = 8, BY_START = 16 };
 
@@ -68,7 +75,8 @@ struct job {
 	struct ipc_snapshot snapshot;
 	struct sandbox_change change;
 	struct sandbox_spec
-		network;     /* JOB_NETWORK: what concerns the network; the old one afterwards */
+		network; /* JOB_NETWORK: what concerns the network; the old one afterwards */
+	struct job_secrets secrets; /* as looked up; the old ones afterwards */
 	struct settings old; /* JOB_CHANGE, JOB_RESUME, JOB_START: what counts if the job fails */
 	/* The callback for the answer that the job waits for; the answer is set during the callback: */
 	void (*step)(struct job *j, const struct err *e);
@@ -122,6 +130,7 @@ struct sandbox {
 	struct history *history;
 	struct snippets *snippets; /* snippets.c, or NULL */
 	struct sandbox_net *net;   /* network.c, or NULL */
+	struct list secret_allow;  /* rules for the hosts of its secrets */
 	json_t *layers;
 	struct sandbox *next, **back; /* all, oldest first */
 	struct sandbox *next_same;    /* in its bucket */
@@ -264,6 +273,17 @@ void audit_refused(struct manager *m, const struct err *why, struct err *ret);
 
 /* ---- secrets.c ---- */
 void secrets_news(struct manager *m, const struct ipc_signer *news);
+
+/* ---- secret_use.c ---- */
+/* Fills in j->secrets. The names stay where they are until the step. */
+void secrets_look_up(struct job *j, const struct list *names, job_step step);
+/* j->secrets become those of the sandbox, whose own are there afterwards. */
+void secrets_swap(struct job *j);
+/* Has the broker give them to egress; the network follows. */
+void secrets_give(struct job *j, job_step step);
+/* The same after a change that failed; nobody waits. */
+void secrets_give_back(struct job *j);
+void job_secrets_done(struct job_secrets *s);
 
 /* ---- destroy.c ---- */
 void destroy_begin(struct job *j);

@@ -95,12 +95,26 @@ int network_check(struct manager *m, const struct caller *who, const struct sand
 
 /* ---- asking the broker ---- */
 
-static int rules_fd(const struct sandbox_spec *spec, struct err *e)
+/* The hosts of its secrets are allowed: without that they would be of no use. */
+static int rules_of(const struct sandbox *s, struct buf *ret, struct err *e)
+{
+	struct sandbox_spec spec = s->o.spec;
+	auto_list struct list allow = {0};
+
+	for (size_t i = 0; i < spec.allow.count; i++)
+		list_add(&allow, spec.allow.items[i]);
+	for (size_t i = 0; spec.net != NET_NONE && i < s->secret_allow.count; i++)
+		list_add(&allow, s->secret_allow.items[i]);
+	spec.allow = allow;
+	return net_policy_from_spec(&spec, ret, e);
+}
+
+static int rules_fd(const struct sandbox *s, struct err *e)
 {
 	auto_buf struct buf rules = {0};
 	auto_close int fd = -1;
 
-	if (net_policy_from_spec(spec, &rules, e) < 0)
+	if (rules_of(s, &rules, e) < 0)
 		return -1;
 	fd = memfd_create("rules", MFD_CLOEXEC | MFD_ALLOW_SEALING);
 	if (fd < 0 || io_write_all(fd, buf_head(&rules), rules.len) < 0 || io_seal(fd) < 0)
@@ -113,7 +127,7 @@ void network_bring(struct job *j, job_step step)
 	struct sandbox *s = j->s;
 	struct ipc m = {.type = IPC_NETWORK};
 	struct err e = {0};
-	auto_close int fd = rules_fd(&s->o.spec, &e);
+	auto_close int fd = rules_fd(s, &e);
 
 	if (fd < 0) {
 		step(j, &e);
@@ -154,15 +168,19 @@ static void swap_network(struct sandbox_spec *a, struct sandbox_spec *b)
 	a->allow = b->allow;
 	a->deny = b->deny;
 	a->net_limits = b->net_limits;
+	a->secrets = b->secrets;
 	b->net = old.net;
 	b->allow = old.allow;
 	b->deny = old.deny;
 	b->net_limits = old.net_limits;
+	b->secrets = old.secrets;
 }
 
 static void change_failed(struct job *j, const struct err *e)
 {
 	swap_network(&j->s->o.spec, &j->network);
+	secrets_swap(j);
+	secrets_give_back(j);
 	sandbox_save_back(j->s);
 	job_end(j, e);
 }
@@ -181,13 +199,51 @@ static void on_changed(struct job *j, const struct err *e)
 	job_end(j, NULL);
 }
 
-/* The guest has left port 53 to egress. */
-static void on_port_left(struct job *j, const struct err *e)
+static void on_given(struct job *j, const struct err *e)
 {
 	if (e)
 		change_failed(j, e);
 	else
 		network_bring(j, on_changed);
+}
+
+/* The guest has left port 53 to egress, and gives commands their placeholders. */
+static void on_configured(struct job *j, const struct err *e)
+{
+	if (e)
+		change_failed(j, e);
+	else
+		secrets_give(j, on_given);
+}
+
+static bool has_secrets(const struct job *j)
+{
+	return j->secrets.placeholders.count || j->s->o.placeholders.count;
+}
+
+static void on_looked_up(struct job *j, const struct err *e)
+{
+	struct sandbox *s = j->s;
+	bool configures = (!s->net && j->network.net != NET_NONE) || has_secrets(j);
+	struct err why;
+
+	if (e) {
+		job_end(j, e);
+		return;
+	}
+	swap_network(&s->o.spec, &j->network);
+	secrets_swap(j);
+	if (sandbox_save(s, &why) < 0) {
+		swap_network(&s->o.spec, &j->network);
+		secrets_swap(j);
+		job_end(j, &why);
+	} else if (s->state == STATE_STOPPED) {
+		job_end(j, NULL);
+	} else if (configures && s->state != STATE_PAUSED) {
+		job_configure(j, sandbox_ttl_left_ms(s), on_configured);
+	} else {
+		on_configured(j, NULL);
+	}
 }
 
 void network_begin(struct job *j)
@@ -204,22 +260,12 @@ void network_begin(struct job *j)
 		job_end(j, &e);
 		return;
 	}
-	if (s->state == STATE_PAUSED && !s->net) {
+	if (s->state == STATE_PAUSED && (!s->net || j->network.secrets.count)) {
 		err_set(&e, ERR_CONFLICT, "the sandbox is paused; resume it first");
 		job_end(j, &e);
 		return;
 	}
-	swap_network(&s->o.spec, &j->network);
-	if (sandbox_save(s, &e) < 0) {
-		swap_network(&s->o.spec, &j->network);
-		job_end(j, &e);
-	} else if (s->state == STATE_STOPPED) {
-		job_end(j, NULL);
-	} else if (s->net || s->o.spec.net == NET_NONE) {
-		on_port_left(j, NULL);
-	} else {
-		job_configure(j, sandbox_ttl_left_ms(s), on_port_left);
-	}
+	secrets_look_up(j, &j->network.secrets, on_looked_up);
 }
 
 void sandbox_set_network(struct sandbox *s, const struct caller *who, struct sandbox_spec *spec,
@@ -539,12 +585,12 @@ json_t *sandbox_describe_network(const struct sandbox *s)
 	static const struct egress_meter none;
 	const struct egress_meter *meter = s->net ? &s->net->meter : &none;
 
-	return json_pack("{s:s,s:s,s:o,s:o,s:s,s:I,s:I,s:I,s:I,s:I,s:o}", "mode",
-			 net_mode_name(sandbox_network_mode(s)), "requested",
-			 net_mode_name(s->o.spec.net), "allow", words_json(&s->o.spec.allow),
-			 "deny", words_json(&s->o.spec.deny), "layer", network_how(s), "tx_bytes",
-			 (json_int_t)meter->tx_bytes, "rx_bytes", (json_int_t)meter->rx_bytes,
-			 "connections", (json_int_t)meter->connections, "open",
-			 (json_int_t)meter->open, "denied", (json_int_t)meter->denied, "attempts",
-			 attempts_json(s->net));
+	return json_pack(
+		"{s:s,s:s,s:o,s:o,s:o,s:s,s:I,s:I,s:I,s:I,s:I,s:o}", "mode",
+		net_mode_name(sandbox_network_mode(s)), "requested", net_mode_name(s->o.spec.net),
+		"allow", words_json(&s->o.spec.allow), "deny", words_json(&s->o.spec.deny),
+		"secrets", words_json(&s->o.spec.secrets), "layer", network_how(s), "tx_bytes",
+		(json_int_t)meter->tx_bytes, "rx_bytes", (json_int_t)meter->rx_bytes, "connections",
+		(json_int_t)meter->connections, "open", (json_int_t)meter->open, "denied",
+		(json_int_t)meter->denied, "attempts", attempts_json(s->net));
 }

@@ -141,6 +141,7 @@ json_t *sandbox_describe(const struct sandbox *s)
 		s->o.pause_on_timeout ? "pause" : "kill", "auto_resume", s->o.auto_resume);
 	/* A reason may have been cut within a character, which must not spoil the rest. */
 	list_out(&s->o.publish, "publish", o);
+	list_out(&spec->secrets, "secrets", o);
 	json_object_set_new(o, "reason", s->reason[0] ? json_string(s->reason) : json_null());
 	return o;
 }
@@ -281,6 +282,8 @@ static json_t *options_out(const struct create_options *c)
 	}
 	list_out(&c->env, "env", o);
 	list_out(&c->publish, "publish", o);
+	list_out(&c->spec.secrets, "secrets", o);
+	list_out(&c->placeholders, "placeholders", o);
 	list_out(&c->spec.tmpfs, "tmpfs", o);
 	list_out(&c->spec.allow, "allow", o);
 	list_out(&c->spec.deny, "deny", o);
@@ -303,6 +306,8 @@ static void options_in(const json_t *o, struct create_options *c)
 			  &c->volumes[c->volume_count++]);
 	list_in(o, "env", &c->env);
 	list_in(o, "publish", &c->publish);
+	list_in(o, "secrets", &c->spec.secrets);
+	list_in(o, "placeholders", &c->placeholders);
 	list_in(o, "tmpfs", &c->spec.tmpfs);
 	list_in(o, "allow", &c->spec.allow);
 	list_in(o, "deny", &c->spec.deny);
@@ -318,8 +323,9 @@ void create_options_inherit(struct create_options *o, const struct sandbox *from
 	create_options_init(o, from->m);
 	options_in(all, o);
 	json_decref(all);
-	/* A port of the host leads to one sandbox. */
+	/* A port of the host leads to one sandbox, and so does a placeholder. */
 	list_done(&o->publish);
+	list_done(&o->placeholders);
 	json_decref(o->metadata);
 	o->metadata = json_deep_copy(from->o.metadata);
 }
@@ -352,7 +358,8 @@ static void on_row_put(void *arg, const struct ipc *reply, int fd)
 /* What does not fit is left out, the least important first. */
 void row_hand_over(struct sandbox *s)
 {
-	static const char *const optional[] = {"env", "metadata", "volumes", "door_data"};
+	static const char *const optional[] = {"env", "metadata", "volumes", "placeholders",
+					       "door_data"};
 	struct ipc m = {.type = IPC_ROW_PUT};
 	json_t *o = row_json(s);
 	size_t len = json_dumpb(o, m.row.text, sizeof(m.row.text) - 1, JSON_COMPACT);

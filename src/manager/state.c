@@ -238,6 +238,7 @@ static void finish_job(void *arg)
 	json_decref(j->value);
 	json_decref(j->change.metadata);
 	json_decref(j->old.metadata);
+	job_secrets_done(&j->secrets);
 	if (j->kind == JOB_NETWORK)
 		spec_done(&j->network);
 	free(j);

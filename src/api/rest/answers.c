@@ -35,7 +35,8 @@ static const struct {
 	 "id:string name:string? state:string image:string? level:string provider:string "
 	 "metadata:object created_at:string started_at:string? expires_at:string? limits:Limits "
 	 "network:string? root:string? layers:object? exit_code:integer? idle_timeout:number? "
-	 "on_timeout:string auto_resume:boolean publish:[string] reason:string?"},
+	 "on_timeout:string auto_resume:boolean publish:[string] secrets:[string] "
+	 "reason:string?"},
 	{"Limits", "memory:integer? cpus:number? pids:integer? disk:integer? timeout:number? "
 		   "cpu_time:number? open_files:integer? file_size:integer? output_limit:integer?"},
 	{"Sandboxes", "sandboxes:[Sandbox] cursor:string?"},
@@ -66,12 +67,14 @@ static const struct {
 	{"Matches", "results:[Match] truncated:boolean"},
 	{"HealthOfSandbox", "healthy:boolean state:string reason?:string? latency_ms?:number?"},
 	{"Network", "mode:string requested:string allow:[string] deny:[string] layer:string "
+		    "secrets:[string] "
 		    "tx_bytes:integer rx_bytes:integer connections:integer open:integer "
 		    "denied:integer attempts:[Attempt]"},
 	{"Attempt",
 	 "seq:integer time:string? event:string verdict:string connection:integer name:string? "
 	 "address:string? port:integer protocol:string rule:string? why:string? remedy:string? "
-	 "program:string? inspected:boolean tx_bytes:integer rx_bytes:integer duration_ms:number "
+	 "program:string? secret:string? inspected:boolean tx_bytes:integer rx_bytes:integer "
+	 "duration_ms:number "
 	 "count:integer"},
 	{"StatsSample", "time:string " STATS_MEMBERS},
 	{"Stats", STATS_MEMBERS STATS_LIMITS " history:[StatsSample]"},

@@ -3,8 +3,9 @@
 
 #include "model/spec.h"
 
-const struct body_table v1_network_table =
-	BODY_TABLE(BODY_WITH_NETWORK, FIELD("mode", BODY_TEXT, "the same as net"));
+const struct body_table v1_network_table = BODY_TABLE(
+	BODY_WITH_NETWORK, FIELD("mode", BODY_TEXT, "the same as net"),
+	FIELD("secrets", BODY_LIST, "names of secrets that it uses; missing: those that it has"));
 
 /* ---- looking ---- */
 
@@ -92,8 +93,10 @@ void v1_network(struct exchange *x)
 
 /* ---- changing ---- */
 
-int v1_read_network(const json_t *body, struct sandbox_spec *ret, struct err *e)
+int v1_read_network(const struct sandbox *s, const json_t *body, struct sandbox_spec *ret,
+		    struct err *e)
 {
+	const struct list *now = &sandbox_spec(s)->secrets;
 	const char *mode = body_text(body, "mode");
 
 	if (mode && body_has(body, "net"))
@@ -104,7 +107,12 @@ int v1_read_network(const json_t *body, struct sandbox_spec *ret, struct err *e)
 	/* Rules without a mode ask for a network that has them. */
 	if (!mode && !body_has(body, "net"))
 		return err_field(e, ERR_INVALID, "net", "net: is missing");
-	return spec_finish(ret, e);
+	if (v1_imply_network(body, ret, e) < 0 || spec_finish(ret, e) < 0 ||
+	    v1_take_secrets(body, ret, e) < 0)
+		return -1;
+	for (size_t i = 0; !body_has(body, "secrets") && i < now->count; i++)
+		list_add(&ret->secrets, now->items[i]);
+	return 0;
 }
 
 static void on_network_set(void *arg, struct sandbox *s, const struct err *e)
@@ -121,7 +129,7 @@ void v1_set_network(struct exchange *x)
 	struct err e = {0};
 
 	spec_init(&spec);
-	if (v1_read_network(x->json, &spec, &e) < 0)
+	if (v1_read_network(x->sandbox, x->json, &spec, &e) < 0)
 		exchange_error(x, &e);
 	else
 		sandbox_set_network(x->sandbox, &x->caller, &spec, on_network_set, x);

@@ -70,7 +70,11 @@ json_t *answers_error(void);
 
 /* The fields of their bodies. */
 /* Into an initialised spec, of which only the network is used. */
-int v1_read_network(const json_t *body, struct sandbox_spec *ret, struct err *e);
+int v1_read_network(const struct sandbox *s, const json_t *body, struct sandbox_spec *ret,
+		    struct err *e);
+/* The names in "secrets": before the spec is finished (it has a network then), and behind that. */
+int v1_imply_network(const json_t *body, struct sandbox_spec *s, struct err *e);
+int v1_take_secrets(const json_t *body, struct sandbox_spec *s, struct err *e);
 extern const struct body_table v1_network_table;
 extern const struct body_table v1_create_table, v1_patch_table, v1_timeout_table, v1_snapshot_table,
 	v1_fork_table, v1_empty_table, v1_exec_table, v1_stdin_table, v1_signal_table,

@@ -35,6 +35,7 @@ const struct body_table v1_run_table = BODY_TABLE(
 	FIELD("volumes", BODY_ITEMS, "the operator's volumes that it sees",
 	      .items = &v1_volume_table),
 	FIELD("snapshot", BODY_TEXT, "start from this snapshot's files"),
+	FIELD("secrets", BODY_LIST, "names of secrets that it uses"),
 	FIELD("name", BODY_TEXT, "of the snippet's file; main.py unless said"),
 	FIELD("warm", BODY_TEXT,
 	      "off: not in a sandbox that was prepared; only: in such a one, as `cloche run "

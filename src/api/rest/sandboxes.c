@@ -28,6 +28,7 @@ const struct body_table v1_create_table = BODY_TABLE(
 	FIELD("auto_resume", BODY_FLAG, "use of a paused one resumes it"),
 	FIELD("volumes", BODY_ITEMS, "the operator's volumes that it sees",
 	      .items = &v1_volume_table),
+	FIELD("secrets", BODY_LIST, "names of secrets that its programs use"),
 	FIELD("publish", BODY_LIST,
 	      "ports of the host that lead into it: [ADDRESS:]PORT:PORT, the host's first"),
 	FIELD("snapshot", BODY_TEXT,
@@ -157,9 +158,12 @@ int v1_create_options(const json_t *body, const struct body_table *t, struct cre
 				 "level: the daemon gives only container; process is for `cloche "
 				 "run`");
 	fit_disk(&o->spec);
+	if (v1_imply_network(body, &o->spec, e) < 0)
+		return -1;
 	if ((t == &v1_create_table && o->spec.provider == PROVIDER_E2B
 		     ? finish_remote(&o->spec, e)
-		     : spec_finish(&o->spec, e)) < 0)
+		     : spec_finish(&o->spec, e)) < 0 ||
+	    v1_take_secrets(body, &o->spec, e) < 0)
 		return -1;
 	if (json_object_size(metadata) > METADATA_MAX)
 		return err_field(e, ERR_LIMIT, "metadata", "metadata: more than %d entries",
@@ -387,7 +391,8 @@ void v1_patch(struct exchange *x)
 	struct err e = {0};
 
 	spec_init(&spec);
-	if (read_change(x, &c, &e) < 0 || (network && v1_read_network(network, &spec, &e) < 0))
+	if (read_change(x, &c, &e) < 0 ||
+	    (network && v1_read_network(x->sandbox, network, &spec, &e) < 0))
 		exchange_error(x, &e);
 	else if (network && json_object_size(x->json) > 1)
 		change_both(x, &c, &spec);

@@ -17,6 +17,43 @@ const struct body_table v1_secret_put_table = BODY_TABLE(
 	BODY_ALONE, FIELD("value", BODY_TEXT, "never shown again; missing: that of before"),
 	SECRET_FIELDS);
 
+/* ---- in bodies of others ---- */
+
+int v1_imply_network(const json_t *body, struct sandbox_spec *s, struct err *e)
+{
+	if (!json_array_size(json_object_get(body, "secrets")))
+		return 0;
+	if (spec_is_set(s, "net") && s->net == NET_NONE)
+		return err_field(e, ERR_INVALID, "secrets",
+				 "secrets: net is none; they need a network");
+	return spec_is_set(s, "net") ? 0 : spec_set(s, "net", "allow", e);
+}
+
+int v1_take_secrets(const json_t *body, struct sandbox_spec *s, struct err *e)
+{
+	const json_t *names = json_object_get(body, "secrets"), *name;
+	size_t i;
+
+	if (json_array_size(names) > SECRETS_PER_SANDBOX)
+		return err_field(e, ERR_LIMIT, "secrets", "secrets: more than %d",
+				 SECRETS_PER_SANDBOX);
+	json_array_foreach ((json_t *)names, i, name) {
+		const char *text = json_string_value(name);
+
+		if (!secret_name_is_variable(text))
+			return err_field(e, ERR_INVALID, "secrets",
+					 "secrets: '%.60s' cannot be the name of a variable", text);
+		for (size_t k = 0; k < s->secrets.count; k++)
+			if (str_equal(s->secrets.items[k], text))
+				return err_field(e, ERR_INVALID, "secrets",
+						 "secrets: %s is there twice", text);
+		list_add(&s->secrets, text);
+	}
+	return 0;
+}
+
+/* ---- storing ---- */
+
 /* Overwrites the value in the request's body: it is needed no longer. */
 static void wipe_value(const json_t *body)
 {

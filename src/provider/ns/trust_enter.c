@@ -86,6 +86,7 @@ static int show(const struct trust_visit *v, struct shared *page)
 
 	/* Files of a server that is gone must not hold the broker up. */
 	alarm(CHILD_SECONDS);
+	umask(0);
 	if (setns(v->pidfd, CLONE_NEWNS | (v->rootless ? CLONE_NEWUSER : 0)) < 0)
 		return err_sys(&page->err, "cannot enter the sandbox's mounts");
 	if (!v->rootless && setgroups(0, NULL) < 0)
