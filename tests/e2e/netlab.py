@@ -23,7 +23,8 @@ so cloche is as rootless there as elsewhere (without subordinate ids).
 Paths that the HTTP servers know: / reflects the request as JSON; /echo returns the body; /headers the header lines;
 /digest?of=NAME the SHA-256 of a header (Authorization);
 /slow?s=1; /large?n=1000000; /redirect?to=URL; /status/404; /chunks; /gzip (the header lines, compressed);
-/ws echoes WebSocket frames. A file www/HOST/PATH below lab.dir comes before them.
+/drip (the header lines, a byte in each packet); /ws echoes WebSocket frames. Of requests with the header X-Keep,
+ask("requests") has all header lines and the body. A file www/HOST/PATH below lab.dir comes before them.
 """
 
 import base64
@@ -418,7 +419,10 @@ class Web(http.server.BaseHTTPRequestHandler):
             "sni": getattr(self.connection, "asked_for", None), "address": self.connection.getsockname()[0],
             "port": self.connection.getsockname()[1], "peer": self.client_address[0],
         }  # fmt: skip
-        self.server.state.note(self.server.state.requests, **seen)
+        kept = {}
+        if "X-Keep" in self.headers:
+            kept = {"headers": dict(self.headers.items()), "body": body[:4096].decode("latin-1")}
+        self.server.state.note(self.server.state.requests, **seen, **kept)
         first = url.path.strip("/").split("/")[0]
         known = getattr(self, "at_" + first, None) if first else None
         if self.serve_file(host, url.path):
@@ -458,6 +462,15 @@ class Web(http.server.BaseHTTPRequestHandler):
 
     def at_gzip(self, query, body):
         self.answer(200, gzip.compress(str(self.headers).encode()), Content_Encoding="gzip")
+
+    def at_drip(self, query, body):
+        """The header lines, a byte in each packet."""
+        text = str(self.headers).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(text)))
+        self.end_headers()
+        for i in range(len(text)):
+            self.wfile.write(text[i : i + 1])
 
     def at_slow(self, query, body):
         time.sleep(float(query.get("s", 1)))

@@ -112,12 +112,7 @@ static bool uses_secrets(const struct box *b)
 
 static bool inspects(const struct box *b)
 {
-	const struct net_policy *p = b->net->rules.len ? (void *)buf_head(&b->net->rules) : NULL;
-
-	for (uint32_t i = 0; p && i < p->rule_count; i++)
-		if (p->rules[i].flags & NET_RULE_INSPECT)
-			return true;
-	return false;
+	return b->net->rules.len && net_policy_inspects(buf_head(&b->net->rules));
 }
 
 static bool is_in_force(const struct box *b)
