@@ -216,17 +216,24 @@ static void on_configured(struct job *j, const struct err *e)
 		secrets_give(j, on_given);
 }
 
-static bool has_secrets(const struct job *j)
+static bool has_new_placeholders(const struct job *j)
 {
-	return j->secrets.placeholders.count || j->s->o.placeholders.count;
+	const struct list *a = &j->secrets.placeholders, *b = &j->s->o.placeholders;
+	bool same = a->count == b->count;
+
+	for (size_t i = 0; same && i < a->count; i++)
+		same = str_equal(a->items[i], b->items[i]);
+	return !same;
 }
 
 static void on_looked_up(struct job *j, const struct err *e)
 {
 	struct sandbox *s = j->s;
-	bool configures = (!s->net && j->network.net != NET_NONE) || has_secrets(j);
+	bool configures = (!s->net && j->network.net != NET_NONE) || has_new_placeholders(j);
 	struct err why;
 
+	if (!e && configures && s->state == STATE_PAUSED)
+		e = (err_set(&why, ERR_CONFLICT, "the sandbox is paused; resume it first"), &why);
 	if (e) {
 		job_end(j, e);
 		return;
@@ -239,7 +246,7 @@ static void on_looked_up(struct job *j, const struct err *e)
 		job_end(j, &why);
 	} else if (s->state == STATE_STOPPED) {
 		job_end(j, NULL);
-	} else if (configures && s->state != STATE_PAUSED) {
+	} else if (configures) {
 		job_configure(j, sandbox_ttl_left_ms(s), on_configured);
 	} else {
 		on_configured(j, NULL);
@@ -257,11 +264,6 @@ void network_begin(struct job *j)
 	}
 	if (s->state != STATE_STOPPED && !s->link) {
 		err_set(&e, ERR_CONFLICT, "the sandbox cannot be reached just now");
-		job_end(j, &e);
-		return;
-	}
-	if (s->state == STATE_PAUSED && (!s->net || j->network.secrets.count)) {
-		err_set(&e, ERR_CONFLICT, "the sandbox is paused; resume it first");
 		job_end(j, &e);
 		return;
 	}

@@ -322,6 +322,11 @@ class Life(Case):
         self.assertEqual(self.auth(box), "Bearer " + VALUE)
         self.assertEqual(box.put("/network", {**rules, "secrets": ["KEY", "CONFIGURED"]}).status, 200)
         self.assertEqual(self.placeholder(box), mark)
+        # A paused one can be narrowed, but learns of no new placeholder.
+        self.assertEqual(box.post("/pause").status, 200)
+        self.assertEqual(box.put("/network", {**rules, "allow": ["example.com"]}).status, 200)
+        self.assertEqual(box.put("/network", {**rules, "secrets": []}).status, 409)
+        self.assertEqual(box.post("/resume").status, 200)
         self.assertEqual(box.put("/network", {**rules, "secrets": []}).json["secrets"], [])
         self.assertEqual(self.auth(box, f'-H "Authorization: Bearer {mark}"'), "Bearer " + mark)
         self.assertEqual(box.sh("printenv KEY")["exit_code"], 1)
