@@ -77,7 +77,7 @@ WORKER_SRC   := $(call folder,provider/ns/worker)
 REMOTE_SRC   := $(call folder,provider/e2b/remote)
 # Reads what registries and archives hold: libcurl, JSON, compressed layers.
 IMAGE_SRC    := $(call folder,image/worker)
-IMAGE_LIBS   := libcurl jansson zlib libzstd
+IMAGE_LIBS   := libcurl jansson libsodium zlib libzstd
 # Linked with OpenSSL; holds the key of the daemon's certificate.
 TLS_SRC      := $(call folder,daemon/tls)
 # The only program that is linked with OpenSSL, c-ares and nghttp2.

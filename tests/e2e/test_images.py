@@ -1,6 +1,5 @@
 """`cloche image`, and `cloche run --image NAME`: a store that strangers' archives fill."""
 
-import io
 import json
 import os
 import shutil
@@ -8,7 +7,6 @@ import signal
 import struct
 import subprocess
 import tarfile
-import time
 import unittest
 
 import cl

@@ -49,6 +49,40 @@ static int run_import(struct verb_call *v, struct err *e)
 	return rc < 0 ? -1 : finish_stdout(0);
 }
 
+/* Shown ten times a second on a terminal; nothing in the first half second. */
+static void print_progress(uint64_t done, uint64_t total)
+{
+	static int64_t started, shown;
+	int64_t now = now_ns();
+	char a[16], b[16];
+
+	started = started ? started : now;
+	if (!isatty(STDERR_FILENO) || now - started < 500000000 ||
+	    (now - shown < 100000000 && done < total))
+		return;
+	shown = now;
+	fprintf(stderr, "\r%3d%% %s of %s\033[K%s", total ? (int)(done * 100 / total) : 0,
+		format_bytes(done, a, sizeof(a)), format_bytes(total, b, sizeof(b)),
+		done < total ? "" : "\r\033[K");
+}
+
+static int run_pull(struct verb_call *v, struct err *e)
+{
+	struct image_pull p = {.name = v->args[0],
+			       .mirrors = verb_texts(v, "mirror"),
+			       .is_plain = verb_text(v, "plain-http"),
+			       .made = print_made};
+	struct programs programs;
+	struct image_maker m;
+	int rc = open_maker(&m, &programs, e);
+
+	m.progress = print_progress;
+	if (rc == 0)
+		rc = image_pull(&m, &p, e);
+	image_maker_close(&m);
+	return rc < 0 ? -1 : finish_stdout(0);
+}
+
 /* ---- looking ---- */
 
 static const struct column columns[] = {
@@ -241,7 +275,21 @@ static const struct verb_option list_options[] = {
 	{"json", 0, NULL, "print JSON", NULL},
 };
 
+static const struct verb_option pull_options[] = {
+	{"mirror", 0, "HOST[:PORT]", "try this registry first; repeatable", NULL},
+	{"plain-http", 0, NULL, "HTTP without TLS; needed only where the host is not this one",
+	 NULL},
+};
+
 static const struct verb parts[] = {
+	{.name = "pull",
+	 .line = "cloche image pull [--mirror HOST[:PORT]] [--plain-http] NAME",
+	 .about = "Pulls an image from its registry, with the login that `docker login` stored. "
+		  "Prints its id.",
+	 .run = run_pull,
+	 ARGS(1, 1),
+	 OPTIONS(pull_options),
+	 .is_local = true},
 	{.name = "import",
 	 .line = "cloche image import FILE|DIR|- [NAME]",
 	 .about = "Imports an archive of `docker save`, an OCI layout (a directory or a tar), or a "
@@ -292,7 +340,8 @@ static const struct verb parts[] = {
 
 const struct verb verb_image = {
 	.about =
-		"usage: cloche image import FILE|DIR|- [NAME]   from docker save, an OCI layout, a "
+		"usage: cloche image pull NAME                  from its registry\n"
+		"       cloche image import FILE|DIR|- [NAME]   from docker save, an OCI layout, a "
 		"tar\n"
 		"       cloche image ls                         list images\n"
 		"       cloche image inspect NAME|ID            an image's configuration\n"

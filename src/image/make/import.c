@@ -1,32 +1,13 @@
 /* Imports archives and layouts. An archive is unpacked like a layer first: what it holds tells what it is. */
 #include "image/make/make.h"
 
+#include "image/make/lines.h"
 #include "kern/sys.h"
 
 #include <sys/stat.h>
 
 #define MANIFEST_MAX (4u << 20)
 #define IMAGES_MAX 64
-
-/* Lines of the parser: KEY, and up to three words. */
-struct line {
-	char key[16], a[512], b[32], c[400];
-};
-
-static bool next_line(const struct buf *says, size_t *at, struct line *ret)
-{
-	const char *text;
-
-	if (*at >= says->len)
-		return false;
-	text = buf_head(says) + *at;
-	*at += strnlen(text, says->len - *at) + 1;
-	*ret = (struct line){0};
-	if (*at > says->len)
-		return false;
-	sscanf(text, "%15s %511s %31s %399s", ret->key, ret->a, ret->b, ret->c);
-	return true;
-}
 
 /* A file of an archive or layout, whose names and links are a stranger's. */
 static int open_inside(int dir, const char *path, struct err *e)
@@ -152,7 +133,7 @@ static int take_manifest(struct image_maker *m, const struct image_import *i, in
 	    image_parse(m, "manifest", &(struct image_json){buf_head(&bytes), bytes.len}, &says,
 			e) < 0)
 		return -1;
-	while (next_line(&says, &at, &l)) {
+	while (lines_next(&says, &at, &l)) {
 		if (str_equal(l.key, "child")) {
 			if (depth == 0)
 				return err_set(e, ERR_INVALID, "the index is too deep");
@@ -184,7 +165,7 @@ static int import_layout(struct image_maker *m, const struct image_import *i, in
 	    image_parse(m, "manifest", &(struct image_json){buf_head(&bytes), bytes.len}, &says,
 			e) < 0)
 		return -1;
-	while (next_line(&says, &at, &l)) {
+	while (lines_next(&says, &at, &l)) {
 		if (!str_equal(l.key, "child"))
 			return err_set(e, ERR_INVALID, "the layout's index.json is no index");
 		if (i->name && count++)
@@ -239,7 +220,7 @@ static int import_saved(struct image_maker *m, const struct image_import *i, int
 	    image_parse(m, "docker", &(struct image_json){buf_head(&bytes), bytes.len}, &says, e) <
 		    0)
 		return -1;
-	while (next_line(&says, &at, &l)) {
+	while (lines_next(&says, &at, &l)) {
 		if (str_equal(l.key, "image") && count < IMAGES_MAX)
 			now = &images[count++];
 		else if (now && str_equal(l.key, "config"))

@@ -37,6 +37,15 @@ struct image_import {
 };
 int image_import(struct image_maker *m, const struct image_import *i, struct err *e);
 
+/* Pulls an image from its registry, or first from mirrors of that. */
+struct image_pull {
+	const char *name;
+	const struct list *mirrors; /* HOST[:PORT], tried in order */
+	bool is_plain;		    /* HTTP without TLS; loopback needs no leave */
+	void (*made)(const char *hex, const char *name);
+};
+int image_pull(struct image_maker *m, const struct image_pull *p, struct err *e);
+
 /* ---- shared by the files here ---- */
 
 /* Runs cloche-image parse over the bytes; *ret gets what it says, NUL-terminated lines. */

@@ -1,6 +1,7 @@
 /* Whoever fills the store: its locks, its directory for what is half-made, and the parser of JSON. */
 #include "image/make/make.h"
 
+#include "image/make/lines.h"
 #include "image/make/process.h"
 
 #include <sodium.h>
@@ -90,6 +91,21 @@ int image_parse(struct image_maker *m, const char *kind, const struct image_json
 		return -1;
 	buf_add(ret, says, (size_t)n);
 	return 0;
+}
+
+bool lines_next(const struct buf *says, size_t *at, struct line *ret)
+{
+	const char *text;
+
+	if (*at >= says->len)
+		return false;
+	text = buf_head(says) + *at;
+	*at += strnlen(text, says->len - *at) + 1;
+	*ret = (struct line){0};
+	if (*at > says->len)
+		return false;
+	sscanf(text, "%15s %511s %31s %399s", ret->key, ret->a, ret->b, ret->c);
+	return true;
 }
 
 int image_config_record(struct image_maker *m, const struct image_json *config,

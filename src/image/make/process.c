@@ -1,3 +1,4 @@
+/* Starts processes that read what strangers made, and says what went wrong in them. */
 #include "image/make/process.h"
 
 #include <signal.h>
@@ -6,13 +7,25 @@
 
 #define SAID_MAX 4096
 
+/* Nothing of the caller's but the way to the internet. */
+static void set_environment(struct list *env)
+{
+	static const char *const proxies[] = {"https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY"};
+
+	list_add(env, "LC_ALL=C");
+	for (size_t i = 0; i < ARRAY_LEN(proxies); i++)
+		if (getenv(proxies[i]))
+			list_take(env, str_format("%s=%s", proxies[i], getenv(proxies[i])));
+}
+
 int worker_start(struct worker *w, char **argv, int in, int out, struct err *e)
 {
 	posix_spawn_file_actions_t files;
-	char *env[] = {"LC_ALL=C", NULL};
+	auto_list struct list env = {0};
 	int to[2] = {-1, -1}, said[2];
 	int rc;
 
+	set_environment(&env);
 	*w = (struct worker){.pid = -1, .out = -1, .err = -1};
 	if (pipe2(said, O_CLOEXEC) < 0 || (out < 0 && pipe2(to, O_CLOEXEC) < 0))
 		return err_sys(e, "cannot create a pipe");
@@ -22,7 +35,7 @@ int worker_start(struct worker *w, char **argv, int in, int out, struct err *e)
 	posix_spawn_file_actions_adddup2(&files, in, 0);
 	posix_spawn_file_actions_adddup2(&files, out < 0 ? to[1] : out, 1);
 	posix_spawn_file_actions_adddup2(&files, said[1], 2);
-	rc = posix_spawn(&w->pid, argv[0], &files, NULL, argv, env);
+	rc = posix_spawn(&w->pid, argv[0], &files, NULL, argv, env.items);
 	posix_spawn_file_actions_destroy(&files);
 	close(said[1]);
 	if (out < 0)

@@ -3,7 +3,7 @@
 
 #include "kern/caps.h"
 #include "kern/landlock.h"
-#include "kern/seccomp.h"
+#include "image/worker/internal.h"
 
 #include <grp.h>
 #include <sys/prctl.h>
@@ -19,8 +19,9 @@ static int change_ids(void)
 		       : setresuid(NOBODY, NOBODY, NOBODY);
 }
 
-/* After the last library was loaded. No file can be opened any more, nothing be connected to or executed. */
-static int shut_in(struct err *e)
+/* After the last library was loaded. */
+int worker_shut_in(const struct seccomp_profile *profile, const char *const *readable,
+		   struct err *e)
 {
 	struct landlock l;
 
@@ -29,9 +30,16 @@ static int shut_in(struct err *e)
 		return err_sys(e, "cannot give up privileges");
 	if (caps_clear(e) < 0)
 		return -1;
-	if (landlock_abi() >= 1 && (landlock_open(&l, true, e) < 0 || landlock_apply(&l, e) < 0))
-		return -1;
-	return seccomp_load(&seccomp_profile_parse, NULL, e);
+	if (landlock_abi() >= 1) {
+		if (landlock_open(&l, !readable, e) < 0)
+			return -1;
+		for (; readable && *readable; readable++)
+			if (landlock_allow(&l, AT_FDCWD, *readable, LANDLOCK_READ, e) < 0)
+				return -1;
+		if (landlock_apply(&l, e) < 0)
+			return -1;
+	}
+	return seccomp_load(profile, NULL, e);
 }
 
 int main(int argc, char **argv)
@@ -40,7 +48,7 @@ int main(int argc, char **argv)
 
 	if (argc == 2 && str_equal(argv[1], "fetch"))
 		return worker_fetch();
-	if (argc < 2 || shut_in(&e) < 0) {
+	if (argc < 2 || worker_shut_in(&seccomp_profile_parse, NULL, &e) < 0) {
 		fprintf(stderr, "%s\n", argc < 2 ? "it is started by cloched only" : e.msg);
 		return 125;
 	}

@@ -2,6 +2,7 @@
 #include "image/worker/worker.h"
 
 #include "image/reference.h"
+#include "image/worker/internal.h"
 
 #include <jansson.h>
 
@@ -184,6 +185,20 @@ static int show_history(const json_t *root, const char *arch)
 		printf("%-20.20s  %s  %s\n", when, empty ? "     " : "layer", shown);
 	}
 	return 0;
+}
+
+char *worker_token(const struct buf *answer)
+{
+	json_t *root = json_loadb(answer->len ? buf_head(answer) : "", answer->len, 0, NULL);
+	const char *token = text_of(root, "token");
+	char *copy;
+
+	if (!token)
+		token = text_of(root, "access_token");
+	/* It becomes a header. */
+	copy = token && str_is_printable(token) ? str_copy(token) : NULL;
+	json_decref(root);
+	return copy;
 }
 
 int worker_parse(const char *kind, const char *arch)
