@@ -122,7 +122,7 @@ static void write_profile(FILE *out, const struct profile *p)
 
 static void compile(const char *path, char **profiles)
 {
-	enum { MAX = 16 };
+	enum { MAX = 24 };
 	const struct profile *p[MAX];
 	unsigned count = 0;
 	FILE *out;

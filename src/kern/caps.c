@@ -69,27 +69,40 @@ int caps_raise_permitted(void)
 	return (int)syscall(SYS_capset, &header, data);
 }
 
-int caps_drop_bounding(struct err *e)
+int caps_bound(uint64_t kept, struct err *e)
 {
 	/* EINVAL is past the last one. */
 	errno = 0;
-	for (int cap = 0; cap < MAX_CAPS && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) == 0; cap++)
-		;
+	for (int cap = 0; cap < MAX_CAPS; cap++)
+		if (!(kept & 1ull << cap) && prctl(PR_CAPBSET_DROP, cap, 0, 0, 0) < 0)
+			break;
 	if (errno == 0)
 		return err_set(e, ERR_UNSUPPORTED, "dropping capabilities has no end: prctl lies");
 	return errno == EINVAL ? 0 : err_sys(e, "cannot drop the capability bounding set");
 }
 
-int caps_clear(struct err *e)
+int caps_drop_bounding(struct err *e)
+{
+	return caps_bound(0, e);
+}
+
+int caps_set(uint64_t caps, struct err *e)
 {
 	struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
 	struct __user_cap_data_struct data[2] = {{0}};
 
+	for (int i = 0; i < 2; i++)
+		data[i].effective = data[i].permitted = (uint32_t)(caps >> 32 * i);
 	if (prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0) < 0)
 		return err_sys(e, "cannot clear ambient capabilities");
 	if (syscall(SYS_capset, &header, data) < 0)
 		return err_sys(e, "cannot drop capabilities");
 	return 0;
+}
+
+int caps_clear(struct err *e)
+{
+	return caps_set(0, e);
 }
 
 int caps_keep(const int *caps, size_t count, struct err *e)
@@ -109,26 +122,42 @@ int caps_keep(const int *caps, size_t count, struct err *e)
 	return 0;
 }
 
-bool caps_bounding_is_empty(void)
+static bool bounding_is(uint64_t caps)
 {
 	for (int cap = 0; cap < MAX_CAPS; cap++) {
 		int in_bounding = prctl(PR_CAPBSET_READ, cap, 0, 0, 0);
 
-		if (in_bounding != 0)
-			return in_bounding < 0 && errno == EINVAL;
+		if (in_bounding < 0)
+			return errno == EINVAL && !(caps >> cap);
+		if (in_bounding != (int)(caps >> cap & 1))
+			return false;
 	}
 	return false;
 }
 
-bool caps_none(bool with_bounding)
+bool caps_bounding_is_empty(void)
+{
+	return bounding_is(0);
+}
+
+static uint64_t join(uint32_t low, uint32_t high)
+{
+	return (uint64_t)high << 32 | low;
+}
+
+/* The ambient set is a subset of permitted and inheritable (capabilities(7)). */
+bool caps_are(uint64_t caps, bool with_bounding)
 {
 	struct __user_cap_data_struct data[2] = {{.effective = ~0u}};
-	unsigned any;
 
-	if (get_caps(data) < 0)
+	if (get_caps(data) < 0 || join(data[0].inheritable, data[1].inheritable) != 0 ||
+	    join(data[0].effective, data[1].effective) != caps ||
+	    join(data[0].permitted, data[1].permitted) != caps)
 		return false;
-	/* The ambient set is a subset of permitted and inheritable (capabilities(7)). */
-	any = data[0].effective | data[0].permitted | data[0].inheritable | data[1].effective |
-	      data[1].permitted | data[1].inheritable;
-	return any == 0 && (!with_bounding || caps_bounding_is_empty());
+	return !with_bounding || bounding_is(caps);
+}
+
+bool caps_none(bool with_bounding)
+{
+	return caps_are(0, with_bounding);
 }

@@ -13,10 +13,16 @@ bool caps_own_all_ids(void);
 int caps_raise_permitted(void);
 /* Empties the bounding set; needs CAP_SETPCAP, so it goes before caps_clear and changes of ids. */
 int caps_drop_bounding(struct err *e);
+/* The same, but for these capabilities, a bit each. */
+int caps_bound(uint64_t kept, struct err *e);
+/* These are in effect, and nothing is inheritable or ambient. */
+int caps_set(uint64_t caps, struct err *e);
 /* Empties the ambient, inheritable, permitted and effective set. */
 int caps_clear(struct err *e);
 /* True if those four are empty, and with_bounding the bounding set as well. */
 bool caps_none(bool with_bounding);
 bool caps_bounding_is_empty(void);
+/* Are exactly these in effect and permitted, none inheritable; with_bounding: and exactly these bounding? */
+bool caps_are(uint64_t caps, bool with_bounding);
 /* Of all that this thread may have, keeps just these, also over an exec (ambient). */
 int caps_keep(const int *caps, size_t count, struct err *e);

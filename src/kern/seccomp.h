@@ -36,6 +36,10 @@ struct seccomp_profile {
 
 /* Generated. */
 extern const struct seccomp_profile seccomp_profile_default; /* level container */
+extern const struct seccomp_profile seccomp_profile_root;    /* root inside; see plan_profile */
+extern const struct seccomp_profile seccomp_profile_root_shared;
+extern const struct seccomp_profile seccomp_profile_answered;
+extern const struct seccomp_profile seccomp_profile_answered_shared;
 extern const struct seccomp_profile seccomp_profile_process; /* level process */
 extern const struct seccomp_profile seccomp_profile_front;   /* roles of the daemon */
 extern const struct seccomp_profile seccomp_profile_audit;

@@ -72,11 +72,18 @@ static inline int sys_pidfd_send_signal(int pidfd, int sig)
  * A child on a stack of its own that shares our memory until it executes a program; this process sleeps
  * until then. Before Linux 6.3 memory cannot be shared into a new time namespace: there it is copied.
  */
+static inline pid_t sys_clone_vfork_with(int flags, int (*run)(void *), void *stack_top, void *arg)
+{
+	pid_t pid = clone(run, stack_top, flags | CLONE_VM | CLONE_VFORK | SIGCHLD, arg);
+
+	return pid < 0 && errno == EINVAL
+		       ? clone(run, stack_top, flags | CLONE_VFORK | SIGCHLD, arg)
+		       : pid;
+}
+
 static inline pid_t sys_clone_vfork(int (*run)(void *), void *stack_top, void *arg)
 {
-	pid_t pid = clone(run, stack_top, CLONE_VM | CLONE_VFORK | SIGCHLD, arg);
-
-	return pid < 0 && errno == EINVAL ? clone(run, stack_top, CLONE_VFORK | SIGCHLD, arg) : pid;
+	return sys_clone_vfork_with(0, run, stack_top, arg);
 }
 
 static inline int sys_close_range(unsigned first, unsigned last, unsigned flags)

@@ -15,6 +15,16 @@ void id_map_range(struct id_map *ret, uint32_t base)
 	snprintf(ret->text, sizeof(ret->text), "0 %u %u\n", base, RANGE);
 }
 
+void id_map_one(struct id_map *ret, uint32_t id, uint32_t owner)
+{
+	snprintf(ret->text, sizeof(ret->text), "%u %u 1\n", owner, id);
+}
+
+void id_map_below(struct id_map *ret)
+{
+	snprintf(ret->text, sizeof(ret->text), "0 0 %u\n", RANGE - 1);
+}
+
 static int add_line(struct id_map *m, int len, uint32_t inside, uint32_t outside, uint32_t count)
 {
 	if (count == 0)
