@@ -218,6 +218,70 @@ static void print_missing(struct jsonw *j, layer_set missing)
 	jsonw_close(j, ']');
 }
 
+/* By number, as capget(2) has them. */
+static const char *const capabilities[] = {
+	"chown",
+	"dac_override",
+	"dac_read_search",
+	"fowner",
+	"fsetid",
+	"kill",
+	"setgid",
+	"setuid",
+	"setpcap",
+	"linux_immutable",
+	"net_bind_service",
+	"net_broadcast",
+	"net_admin",
+	"net_raw",
+	"ipc_lock",
+	"ipc_owner",
+	"sys_module",
+	"sys_rawio",
+	"sys_chroot",
+	"sys_ptrace",
+	"sys_pacct",
+	"sys_admin",
+	"sys_boot",
+	"sys_nice",
+	"sys_resource",
+	"sys_time",
+	"sys_tty_config",
+	"mknod",
+	"lease",
+	"audit_write",
+	"audit_control",
+	"setfcap",
+	"mac_override",
+	"mac_admin",
+	"syslog",
+	"wake_alarm",
+	"block_suspend",
+	"audit_read",
+	"perfmon",
+	"bpf",
+	"checkpoint_restore",
+};
+
+/* None; or those that root inside has over its own namespace. */
+static void print_caps(struct jsonw *j, const struct result *r)
+{
+	char number[16];
+
+	if (!(r->proven & LAYER_BIT(LAYER_CAPS)) || !r->caps) {
+		jsonw_string(j, "caps", r->proven & LAYER_BIT(LAYER_CAPS) ? "none" : NULL);
+		return;
+	}
+	jsonw_open(j, "caps", '[');
+	for (unsigned i = 0; i < 64; i++) {
+		if (!(r->caps >> i & 1))
+			continue;
+		snprintf(number, sizeof(number), "%u", i);
+		jsonw_string(j, NULL, i < ARRAY_LEN(capabilities) ? capabilities[i] : number);
+	}
+	jsonw_close(j, ']');
+}
+
 /* The layers that were really applied. Those with more than yes or no have their own lines. */
 static void print_layers(struct jsonw *j, const char *key, const struct result *r)
 {
@@ -240,7 +304,9 @@ static void print_layers(struct jsonw *j, const char *key, const struct result *
 		     !(r->proven & LAYER_BIT(LAYER_NETWORK)) ? NULL
 		     : r->network			     ? r->network
 							     : "none");
-	jsonw_string(j, "caps", r->proven & LAYER_BIT(LAYER_CAPS) ? "none" : NULL);
+	print_caps(j, r);
+	if (r->root_inside)
+		jsonw_string(j, "root_inside", r->root_inside);
 	jsonw_bool(j, "rootless", r->rootless);
 	print_names(j, "denials", r->denial_kinds, ARRAY_LEN(r->denial_kinds));
 	print_names(j, "recycled", r->recycled, ARRAY_LEN(r->recycled));

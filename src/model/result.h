@@ -63,7 +63,9 @@ struct result {
 	/* layers */
 	int level;
 	layer_set proven, missing;
-	char seccomp[176]; /* "default@sha256:...", and " own@sha256:..." of --seccomp */
+	uint64_t caps;		 /* root inside: its capabilities, a bit each */
+	const char *root_inside; /* "nested" "answered", or NULL: an ordinary user */
+	char seccomp[176];	 /* "default@sha256:...", and " own@sha256:..." of --seccomp */
 	int landlock_abi;
 	const char *cgroup;	  /* "v1" "v2" "none" */
 	const char *memory;	  /* "cgroup" "watch" */

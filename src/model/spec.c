@@ -105,6 +105,8 @@ const struct field spec_fields[] = {
 	 "ro (default), or overlay: the root can be written, changes are discarded"},
 	{"image", 0, FIELD_STRING, AT(image), FIELD_WIDENS, 0, 0, NULL, "host|DIR|NAME",
 	 "root file system: the host's own (default), a directory, an image"},
+	{"user", 0, FIELD_STRING, AT(user), FIELD_WIDENS, 0, 0, NULL, "NAME",
+	 "user inside: user (default), or root, over the sandbox's own namespace only"},
 	{"tty", 0, FIELD_BOOL, AT(tty), 0, 0, 0, NULL, NULL, "give the command a terminal"},
 	{"json", 0, FIELD_BOOL, AT(json), FIELD_CLI_ONLY, 0, 0, NULL, NULL,
 	 "capture the output and print the result record"},
@@ -332,6 +334,11 @@ int spec_set(struct sandbox_spec *s, const char *name, const char *value, struct
 	return 0;
 }
 
+bool spec_wants_root(const struct sandbox_spec *s)
+{
+	return s->user && (str_equal(s->user, "root") || str_equal(s->user, "0"));
+}
+
 bool spec_is_set(const struct sandbox_spec *s, const char *name)
 {
 	const struct field *f = spec_field_find(name);
@@ -435,8 +442,19 @@ static int check_glob(const char *text, struct err *e)
 			 "capture: '%s' is not in the workspace; try 'out/*.csv'", text);
 }
 
+static int check_user(const struct sandbox_spec *s, struct err *e)
+{
+	if (!s->user || spec_wants_root(s) || str_equal(s->user, "user") ||
+	    str_equal(s->user, "1000"))
+		return 0;
+	return err_field(e, ERR_UNSUPPORTED, "user", "user: '%.64s' is neither user nor root",
+			 s->user);
+}
+
 static int check_values(const struct sandbox_spec *s, struct err *e)
 {
+	if (check_user(s, e) < 0)
+		return -1;
 	if (!spec_is_hostname(s->hostname))
 		return err_field(e, ERR_INVALID, "hostname",
 				 "hostname: wants up to 63 letters, digits, dots and dashes");
@@ -508,6 +526,12 @@ static int check_combinations(const struct sandbox_spec *s, struct err *e)
 		{process && s->root == ROOT_OVERLAY, "root", NO_NAMESPACES},
 		{process && !str_equal(s->image, "host"), "image", NO_NAMESPACES},
 		{process && spec_is_set(s, "hostname"), "hostname", NO_NAMESPACES},
+		{process && spec_wants_root(s), "user", NO_NAMESPACES},
+		/* Files that only root may read would be readable. */
+		{spec_wants_root(s) && s->root == ROOT_OVERLAY && str_equal(s->image, "host"),
+		 "user",
+		 "root cannot have the host's own root file system writable; use an image, "
+		 "or root ro"},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)

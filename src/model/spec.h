@@ -58,6 +58,7 @@ struct sandbox_spec {
 	char *seccomp;	 /* a file: a filter on top of the built-in one */
 	char *not_built; /* never set: the fields that are refused by name */
 	char *net_log;	 /* a file, or "-": gets every connection */
+	char *user;	 /* inside: NULL or "user", or "root" */
 	char *cwd_file;	 /* gets the directory in which the command ended */
 	bool keep_control, diff, empty, no_git, tools, tty, json;
 	struct net_limits net_limits;
@@ -131,6 +132,8 @@ void spec_init(struct sandbox_spec *s);
 void spec_done(struct sandbox_spec *s);
 /* Sets a field from text; lists are appended to. Errors name the field. */
 int spec_set(struct sandbox_spec *s, const char *name, const char *value, struct err *e);
+/* Is the user inside uid 0? */
+bool spec_wants_root(const struct sandbox_spec *s);
 bool spec_is_set(const struct sandbox_spec *s, const char *name);
 /* Dependent defaults and cross-field checks. */
 int spec_finish(struct sandbox_spec *s, struct err *e);

@@ -253,15 +253,25 @@ static void say_environment(struct printer *p)
 static void say_privileges(struct printer *p)
 {
 	bool process = p->spec->level == LEVEL_PROCESS;
-	const struct seccomp_profile *profile =
-		process ? &seccomp_profile_process : &seccomp_profile_default;
+	bool root = spec_wants_root(p->spec);
+	const struct seccomp_profile *profile = process ? &seccomp_profile_process
+						: root	? &seccomp_profile_root
+							: &seccomp_profile_default;
 
 	step(p, "identity", "%s",
 	     process ? "a user id of its own if root starts it, else the caller's"
+	     : root  ? "root of a user namespace below the sandbox's own; files above 2 are closed"
 		     : "an ordinary user without groups; files above 2 are closed");
-	step(p, "privileges", "every capability is dropped, no_new_privs");
+	step(p, "privileges", "%s",
+	     root ? "ten capabilities over that namespace if root starts it, else none; "
+		    "no_new_privs"
+		  : "every capability is dropped, no_new_privs");
 	step(p, "landlock", "as far as the kernel has it");
 	step(p, "seccomp", "profile %s@%s", profile->name, profile->digest);
+	if (root)
+		more(p,
+		     "or a narrower one: started by an ordinary user, or with a directory of the "
+		     "host to write to");
 	if (p->spec->seccomp)
 		more(p, "and on top of it the profile %s", p->spec->seccomp);
 }

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Attacks cloche from inside: every case of cloche-probe, at both levels.
 
-    tests/escape/run.py [--user] [--level container|process] [-v] [CASE...]
+    tests/escape/run.py [--user] [--root] [--level container|process] [-v] [CASE...]
 
-As root the sandboxes are started by root, with --user by an ordinary user; whoever is not root
+--root: as root inside, at level container. As root the sandboxes are started by root, with --user by an ordinary user; whoever is not root
 starts them himself. Zero cases may get through level container; without root and without a cgroup
 of one's own, limits may. At level process those that the probe marks as weak may, too. In both the
 record must list one of the case's layers in `layers.missing`.
@@ -29,6 +29,14 @@ LEVELS = ("container", "process")
 NO_CGROUP = {"cgroup", "cpu", "memory"}
 # Exit status of the acts that do not end by themselves.
 ACT_STATUS = {"act-stopped": 124, "act-deaf": 124, "act-fork-bomb": 124}
+# What root inside is given (docs/root.md): as root from a namespace below the sandbox's own ...
+GIVEN = {"caps-sets", "caps-bounds", "caps-use", "user-id", "chroot", "make-file-caps", "low-port"}
+# ... also without a namespace of several ids, where some calls are answered and do nothing.
+GIVEN_TO_ONE_ID = {"user-id", "low-port"}
+ANSWERED = {"ro-chown", "device-mknod", "setid-mknod"}
+# Set-id modes and file capabilities: not where a directory of the host can be written.
+MARKS = {"setid-chmod", "setid-high-bits", "setid-open", "setid-tmpfile", "setid-mkdir", "setid-mknod"}
+MARKS_OF_FILES = MARKS | {"make-file-caps"}
 CONTROL_FILES = (".git/hooks/post-checkout", ".mcp.json", ".bashrc", ".claude/settings.json",
                  ".vscode/tasks.json", "sub/.git/hooks/pre-commit")
 
@@ -71,8 +79,8 @@ class Tally:
 class Level:
     """One level of cloche on one stage."""
 
-    def __init__(self, stage, level, tally, cases):
-        self.stage, self.level, self.tally = stage, level, tally
+    def __init__(self, stage, level, tally, cases, user=None):
+        self.stage, self.level, self.tally, self.user = stage, level, tally, user
         self.container = level == "container"
         self.cases = [c for c in cases if self.container or "container-only" not in c.flags]
         # Level process has no mounts: there the current directory is what is shown read-only.
@@ -80,6 +88,9 @@ class Level:
         self.ro = "/ro" if self.container else stage.ro
         self.ws = stage.work if self.container else None
         self.missing = set()
+        self.given = set()
+        if user:
+            self.given = MARKS | (GIVEN_TO_ONE_ID | ANSWERED if stage.uid else GIVEN)
 
     def argv(self, options, args, json=True):
         argv = [self.stage.cloche, "run", "--level", self.level]
@@ -87,15 +98,19 @@ class Level:
             argv.append("--json")
         if self.container:
             argv += ["--mount", self.stage.ro + ":/ro:ro"]
+        if self.user:
+            argv += ["--user", self.user]
         return argv + list(options) + ["--", "./cloche-probe"] + args
 
     def label(self, case):
-        return "%s %s" % (self.level, case.name)
+        return "%s%s %s" % (self.level, " as " + self.user if self.user else "", case.name)
 
     def judge(self, case, verdict, detail):
         """refused passes; got through fails unless it is a weakness that is owned up to."""
         name = self.label(case)
-        if verdict == "refused":
+        if case.name in self.given:
+            self.tally.check(name, verdict == "got-through", "%s, although it is given: %s" % (verdict, detail))
+        elif verdict == "refused":
             self.tally.ok(name, "refused, " + detail)
         elif verdict == "got-through" and "gap" in case.flags:
             self.tally.gap(name, detail)
@@ -225,6 +240,15 @@ class Level:
         if cases:
             self.run(cases, ["--mount", self.stage.rw + ":/rw:rw"],
                      canaries=self.stage.canaries(self.ro, self.ws, "/rw"))
+
+    def marks(self):
+        """Root inside with a directory of the host to write to: nothing in it may be marked."""
+        cases = [c for c in self.cases if c.name in MARKS_OF_FILES]
+        if not cases or not self.user:
+            return
+        given, self.given = self.given, ANSWERED if self.stage.uid else set()
+        self.run(cases, ["--mount", self.stage.rw + ":/rw:rw"])
+        self.given = given
 
     def solos(self):
         for case in self.pick("solo"):
@@ -371,6 +395,7 @@ def control(stage, cases):
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--user", action="store_true")
+    parser.add_argument("--root", action="store_true")
     parser.add_argument("--level", choices=LEVELS)
     parser.add_argument("-v", "--verbose", action="store_true")
     parser.add_argument("case", nargs="*")
@@ -387,16 +412,17 @@ def main():
         if args.case:
             cases = [c for c in cases if c.name in args.case]
         vacuous = control(stage, cases)
-        for level in [args.level] if args.level else LEVELS:
+        levels = [args.level] if args.level else LEVELS[:1] if args.root else LEVELS
+        for level in levels:
             before = stage.fingerprint(level == "container")
-            one = Level(stage, level, tally, cases)
+            one = Level(stage, level, tally, cases, "root" if args.root else None)
             for step in (one.look, one.common, one.group, one.stdin_dir, one.stdout_file, one.workspace,
-                         one.writable, one.solos, one.acts):
+                         one.writable, one.marks, one.solos, one.acts):
                 step()
             after = stage.fingerprint(level == "container")
             changed = [k for k in before if before[k] != after.get(k)]
             tally.check(level + " host afterwards", not changed, "changed: %s" % changed)
-        if not args.case:
+        if not args.case and not args.root:
             selftest(stage, tally)
     print("%d of %d cases prove little here, they fail outside as well: %s" % (
         len(vacuous), len(cases), " ".join(vacuous)))

@@ -68,7 +68,7 @@ static int await_exec(struct keeper *k, struct err *e)
 
 static void describe_booted(struct keeper *k, struct booted *ret)
 {
-	const struct seccomp_profile *profile = &seccomp_profile_default;
+	const struct seccomp_profile *profile = plan_profile(&k->plan);
 	const struct status_page *b = k->plan.page;
 
 	ret->pid = k->pid;

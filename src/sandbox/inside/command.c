@@ -149,6 +149,35 @@ static int narrow_filter(const struct seccomp_profile *profile, struct err *e)
 	return 0;
 }
 
+static int enter_nested(const struct privilege_drop *c, struct err *e)
+{
+	const struct inside_fds *fds = c->arg;
+
+	return setns(fds->nested, CLONE_NEWUSER) < 0
+		       ? err_sys(e, "cannot enter the command's user namespace")
+		       : 0;
+}
+
+/* The listener of its filter appears in pid 1's table, which is then left alone. */
+static int become_root(struct plan *p, const struct inside_fds *fds)
+{
+	struct privilege_drop c = {.kind = CONFINED_ROOT,
+				   .plan = p,
+				   .scratch = fds->scratch,
+				   .control = -1,
+				   .changes_ids = true,
+				   .uid = plan_inner_id(p),
+				   .profile = plan_profile(p),
+				   .enter = enter_nested,
+				   .arg = fds};
+
+	if (privileges_give_up(&c, &p->page->err) < 0)
+		return -1;
+	p->page->inner_listener = c.listener;
+	return unshare(CLONE_FILES) < 0 ? err_sys(&p->page->err, "cannot have files of its own")
+					: 0;
+}
+
 void command_exec(const struct command_start *c)
 {
 	struct plan *p = c->plan;
@@ -156,6 +185,8 @@ void command_exec(const struct command_start *c)
 
 	if (c->pinned)
 		sched_setaffinity(0, sizeof(c->cpus), &c->cpus);
+	if (p->as_root == AS_ROOT_NESTED && become_root(p, c->fds) < 0)
+		_exit(125);
 	command_reset_signals();
 	if (attach_session(p, c->fds, &b->err) < 0)
 		_exit(125);

@@ -171,7 +171,7 @@ void init_serve(struct plan *p, const struct inside_fds *fds, pid_t command, int
 
 	init_supervise(&(struct supervisor){.page = p->page,
 					    .limits = &p->spec->limits,
-					    .profile = &seccomp_profile_default,
+					    .profile = plan_profile(p),
 					    .command = command,
 					    .signals = signals,
 					    .listener = listener,

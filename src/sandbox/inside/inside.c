@@ -32,7 +32,8 @@ static int finish_namespaces(struct plan *p, struct err *e)
 {
 	if (getpid() != 1)
 		return err_set(e, ERR_UNSUPPORTED, "no new pid namespace was made");
-	if (p->rootless && userns_map_self(SANDBOX_UID, p->uid, SANDBOX_GID, p->gid, e) < 0)
+	if (p->rootless &&
+	    userns_map_self(plan_inner_id(p), p->uid, plan_inner_id(p), p->gid, e) < 0)
 		return -1;
 	if (p->rootless)
 		bound_user_objects();
@@ -70,40 +71,57 @@ static int enter_userns(const struct privilege_drop *c, struct err *e)
 }
 
 /* From here on an ordinary user: the range's uid 1000 as root, the mapped caller otherwise. */
-static int drop_privileges(struct plan *p, const struct inside_fds *fds, int userns,
-			   int *ret_listener, struct err *e)
+static int drop_privileges(struct plan *p, struct inside_fds *fds, int userns, int *ret_listener,
+			   struct err *e)
 {
 	bool is_warm_host = p->guest && p->guest->warm_host;
+	bool is_nested = p->as_root == AS_ROOT_NESTED;
 	struct privilege_drop c = {.kind = is_warm_host ? CONFINED_WARM_HOST
 					   : p->guest	? CONFINED_GUEST
+					   : is_nested	? CONFINED_OUTER
 							: CONFINED_RUN,
 				   .plan = p,
 				   .scratch = fds->scratch,
 				   .control = fds->control,
 				   .changes_ids = !p->rootless,
-				   .uid = userns >= 0 ? SANDBOX_UID : plan_user_id(p),
+				   .uid = userns >= 0 ? plan_inner_id(p) : plan_user_id(p),
 				   .profile = is_warm_host ? &seccomp_profile_warm_host
-							   : &seccomp_profile_default,
+							   : plan_profile(p),
 				   .enter = enter_userns,
 				   .arg = &userns};
 
+	if (is_nested && userns < 0)
+		return err_field(
+			e, ERR_UNSUPPORTED, "user",
+			"user: root needs a user namespace, which this host does not give");
 	p->page->processor = sched_getcpu() + 1;
 	if (p->guest)
 		sched_be_prompt();
 	if (privileges_give_up(&c, e) < 0)
 		return -1;
 	*ret_listener = c.listener;
+	fds->nested = is_nested ? c.nested : -1;
 	return 0;
 }
 
-static int open_pty(struct inside_fds *fds, struct err *e)
+/* Root inside: the command's process was made, so pid 1 needs no more than to watch it. */
+static int drop_rest(struct plan *p, struct err *e)
+{
+	struct privilege_drop c = {
+		.kind = CONFINED_OUTER_END, .plan = p, .profile = &seccomp_profile_default};
+
+	return privileges_give_up(&c, e);
+}
+
+static int open_pty(const struct plan *p, struct inside_fds *fds, struct err *e)
 {
 	int unlock = 0;
 
 	fds->terminal = open("/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_CLOEXEC);
 	if (fds->terminal < 0 || ioctl(fds->terminal, TIOCSPTLCK, &unlock) < 0)
 		return err_sys(e, "cannot open a terminal");
-	return 0;
+	/* The only one yet. */
+	return p->as_root ? plan_give_to_user(p, AT_FDCWD, "/dev/pts/0", e) : 0;
 }
 
 static int exec_in_clone(void *arg)
@@ -127,7 +145,9 @@ static pid_t start_command(struct plan *p, struct inside_fds *fds, struct err *e
 	CPU_SET((size_t)sched_getcpu(), &here);
 	c.pinned = c.pinned && sched_setaffinity(0, sizeof(here), &here) == 0;
 	p->page->started_ns = now_ns();
-	pid = sys_clone_vfork(exec_in_clone, stack + sizeof(stack), &c);
+	p->page->inner_listener = -1;
+	pid = sys_clone_vfork_with(p->as_root == AS_ROOT_NESTED ? CLONE_FILES : 0, exec_in_clone,
+				   stack + sizeof(stack), &c);
 	if (c.pinned)
 		sched_setaffinity(0, sizeof(c.cpus), &c.cpus);
 	if (pid < 0)
@@ -207,15 +227,18 @@ static void hide_command_line(char **argv)
 static int build_sandbox(struct plan *p, struct inside_fds *fds, int *ret_listener, struct err *e)
 {
 	bool map_root = p->root_owner >= 0;
+	auto_close int sysctls = -1;
 	pid_t helper = -1;
 	int userns = -1;
 
 	close_fd(&fds->keeper_control);
 	if (privileges_die_with_parent(fds->control, e) < 0 || finish_namespaces(p, e) < 0)
 		return -1;
-	/* As root the keeper makes the network namespace. */
+	/* As root the keeper makes the network namespace. /proc will be covered. */
+	if (p->rootless && p->as_root)
+		sysctls = open("/proc/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (p->rootless)
-		helper = net_help(&p->page->net, p->net, p->elsewhere);
+		helper = net_help(&p->page->net, p->net, sysctls, p->elsewhere);
 	enter_time_namespace();
 	if (root_start(p, &fds->scratch, e) < 0)
 		return -1;
@@ -228,7 +251,7 @@ static int build_sandbox(struct plan *p, struct inside_fds *fds, int *ret_listen
 		return -1;
 	if (root_finish(p, fds->scratch, e) < 0)
 		return -1;
-	if (p->spec->tty && open_pty(fds, e) < 0)
+	if (p->spec->tty && open_pty(p, fds, e) < 0)
 		return -1;
 	if ((p->rootless && join_network(p, fds, helper, e) < 0) || send_back(p, fds, e) < 0)
 		return -1;
@@ -258,8 +281,10 @@ void inside_main(struct plan *p, struct inside_fds *fds)
 		guest_exec(p, fds, listener);
 	p->page->leads_to = p->net;
 	command = start_command(p, fds, e);
-	if (command < 0)
+	if (command < 0 || (p->as_root == AS_ROOT_NESTED && drop_rest(p, e) < 0))
 		_exit(125);
+	if (p->as_root == AS_ROOT_NESTED)
+		listener = p->page->inner_listener;
 	init_serve(p, fds, command, listener, signals);
 	_exit(0);
 }

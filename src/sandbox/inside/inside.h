@@ -10,6 +10,7 @@ struct inside_fds {
 	int in, out, err;   /* the command's standard streams */
 	int terminal;	    /* filled in: master of the pty, when spec->tty */
 	int scratch;	    /* filled in: the tmpfs that holds all writable files */
+	int nested;	    /* filled in: root inside: the command's user namespace */
 	int dns; /* filled in: socket of the name server, which refuses and records every name */
 };
 
@@ -36,7 +37,7 @@ struct rights_message {
 #define INSIDE_FDS_NONE                                                                            \
 	{                                                                                          \
 		.control = -1, .keeper_control = -1, .in = -1, .out = -1, .err = -1,               \
-		.terminal = -1, .scratch = -1, .dns = -1                                           \
+		.terminal = -1, .scratch = -1, .nested = -1, .dns = -1                             \
 	}
 
 /* pid 1 to the keeper, with the scratch. Then fds of the members that are set, in this order. */

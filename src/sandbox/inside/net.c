@@ -41,6 +41,15 @@ int net_create(int *ret_ns, int *ret_dns, struct err *e)
 	return 0;
 }
 
+/*
+ * Services of root inside bind :80, and no capability over the network namespace is given for that. Soft:
+ * without it they say so themselves.
+ */
+static void free_all_ports(int sysctls)
+{
+	(void)!io_write_at(sysctls, "net/ipv4/ip_unprivileged_port_start", "0");
+}
+
 int net_make(const struct net_setup *setup, struct net_made *ret, struct err *e)
 {
 	struct net_made m = NET_MADE_NONE;
@@ -194,14 +203,18 @@ static int help_main(void *arg)
 {
 	struct net_help *h = arg;
 
-	return net_make(h->setup, &h->made, &h->err);
+	if (net_make(h->setup, &h->made, &h->err) < 0)
+		return -1;
+	if (h->sysctls >= 0)
+		free_all_ports(h->sysctls);
+	return 0;
 }
 
 /*
  * Shares memory, so that no page is copied, neither by the clone nor when pid 1 writes; see
  * make_netns().
  */
-pid_t net_help(struct net_help *h, const struct net_setup *setup, bool elsewhere)
+pid_t net_help(struct net_help *h, const struct net_setup *setup, int sysctls, bool elsewhere)
 {
 	static char stack[STACK_SIZE] __attribute__((aligned(16)));
 	pid_t id = HELPER_PID, pid;
@@ -212,7 +225,7 @@ pid_t net_help(struct net_help *h, const struct net_setup *setup, bool elsewhere
 				  .set_tid = (uint64_t)(uintptr_t)&id,
 				  .set_tid_size = 1};
 
-	*h = (struct net_help){.setup = setup, .made = NET_MADE_NONE};
+	*h = (struct net_help){.setup = setup, .sysctls = sysctls, .made = NET_MADE_NONE};
 	pid = sys_clone3_run(&args, help_main, h);
 	if (pid < 0 && errno == ENOSYS) {
 		args.flags &= ~(uint64_t)CLONE_VM;
@@ -229,8 +242,10 @@ pid_t net_help(struct net_help *h, const struct net_setup *setup, bool elsewhere
 int net_join(struct net_help *h, pid_t helper, struct err *e)
 {
 	if (helper < 0) {
-		if (net_make(h->setup, &h->made, e) < 0)
+		if (help_main(h) < 0) {
+			*e = h->err;
 			return -1;
+		}
 		close_fd(&h->made.ns);
 		return 0;
 	}
@@ -260,7 +275,11 @@ static int make_netns(void *arg)
 
 	if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || getppid() != n->caller)
 		_exit(1);
-	(void)!net_make(n->setup, &n->made, &n->err);
+	if (net_make(n->setup, &n->made, &n->err) == 0 && n->all_ports) {
+		auto_close int sysctls = open("/proc/sys", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+		free_all_ports(sysctls);
+	}
 	(void)!eventfd_write(n->ready, 1);
 	for (;;)
 		pause();
@@ -269,14 +288,18 @@ static int make_netns(void *arg)
 
 #define DEADLINE_MS 10000
 
-int net_start(struct netns_maker *n, const struct net_setup *setup, uid_t owner, struct err *e)
+int net_start(struct netns_maker *n, const struct net_setup *setup, uid_t owner, bool all_ports,
+	      struct err *e)
 {
 	/* There is one at a time. */
 	static char stack[STACK_SIZE] __attribute__((aligned(16)));
 	const int flags = CLONE_VM | CLONE_FILES;
 
-	*n = (struct netns_maker){
-		.caller = getpid(), .setup = setup, .made = NET_MADE_NONE, .in_userns = true};
+	*n = (struct netns_maker){.caller = getpid(),
+				  .setup = setup,
+				  .all_ports = all_ports,
+				  .made = NET_MADE_NONE,
+				  .in_userns = true};
 	n->ready = eventfd(0, EFD_CLOEXEC);
 	if (n->ready < 0)
 		return err_sys(e, "cannot create an eventfd");

@@ -60,12 +60,13 @@ uint64_t net_fingerprint(const struct net_counters *c);
  */
 struct net_help {
 	const struct net_setup *setup;
+	int sysctls; /* /proc/sys: every port may be bound; or -1 */
 	struct net_made made;
 	struct err err;
 };
 
-/* elsewhere: on another processor. */
-pid_t net_help(struct net_help *h, const struct net_setup *setup, bool elsewhere);
+/* elsewhere: on another processor. sysctls: see struct net_help; the caller's. */
+pid_t net_help(struct net_help *h, const struct net_setup *setup, int sysctls, bool elsewhere);
 /* Waits for the child and enters its network namespace. The caller then owns the fds of h->made, without ns. */
 int net_join(struct net_help *h, pid_t helper, struct err *e);
 
@@ -80,6 +81,7 @@ struct netns_maker {
 	bool in_userns;
 	int ready; /* eventfd */
 	const struct net_setup *setup;
+	bool all_ports; /* may be bound without a capability */
 	struct net_made made;
 	struct err err;
 };
@@ -90,7 +92,8 @@ struct netns_maker {
 	}
 
 /* owner: of the user namespace, see userns_clone. setup must stay until net_finish. */
-int net_start(struct netns_maker *n, const struct net_setup *setup, uid_t owner, struct err *e);
+int net_start(struct netns_maker *n, const struct net_setup *setup, uid_t owner, bool all_ports,
+	      struct err *e);
 /* Waits until the namespace is made; the caller then owns the fds of n->made. */
 int net_finish(struct netns_maker *n, struct err *e);
 void net_release(struct netns_maker *n);

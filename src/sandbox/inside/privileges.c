@@ -14,16 +14,23 @@
  * A warm host makes sandboxes itself: it keeps the capabilities for that over its own user namespace, has
  * a filter that allows it, and no Landlock, which would forbid mounts. A client's code runs there only in
  * a process that has given up the rest as well, as CONFINED_TASK or CONFINED_FORK.
+ *
+ * Root inside (docs/root.md) is uid 0 of a user namespace below the sandbox's own. pid 1 stays above it, with an
+ * id that the one below does not have: no capability and no id of the command's reaches it. So pid 1 takes
+ * its steps as CONFINED_OUTER, makes the command's process, which takes its own as CONFINED_ROOT, and gives
+ * up the rest as CONFINED_OUTER_END. Both apply the same Landlock rules: a ruleset that leaves files out
+ * would refuse every rename across directories.
  */
 #include "sandbox/inside/privileges.h"
 
 #include "kern/caps.h"
+#include "kern/userns.h"
 #include "sandbox/inside/verify.h"
 
-#include <grp.h>
 #include <linux/capability.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 
 const struct writable_place writable_places[] = {
 	{"tmp", "/tmp", 01777, false},	   {"home", SANDBOX_HOME, 0755, true},
@@ -51,12 +58,18 @@ static int keep_caps_over_ids(struct privilege_drop *c, struct err *e)
 	return 0;
 }
 
-static int become_user(struct privilege_drop *c, struct err *e)
+/* By system calls: the C library would change the ids of all threads, and the memory may be shared. */
+static int change_ids(uid_t id, struct err *e)
 {
-	if (c->changes_ids && (setgroups(0, NULL) < 0 || setresgid(c->uid, c->uid, c->uid) < 0 ||
-			       setresuid(c->uid, c->uid, c->uid) < 0))
+	if (syscall(SYS_setgroups, 0, NULL) < 0 || syscall(SYS_setresgid, id, id, id) < 0 ||
+	    syscall(SYS_setresuid, id, id, id) < 0)
 		return err_sys(e, "cannot become the sandbox's user");
 	return 0;
+}
+
+static int become_user(struct privilege_drop *c, struct err *e)
+{
+	return c->changes_ids ? change_ids(c->uid, e) : 0;
 }
 
 int privileges_die_with_parent(int control, struct err *e)
@@ -99,6 +112,70 @@ static int keep_warm_host_caps(struct privilege_drop *c, struct err *e)
 	return caps_keep(kept, ARRAY_LEN(kept) - 1, e);
 }
 
+/* ---- root inside ---- */
+
+#define CAP_OF(cap) (1ull << (cap))
+/* Signals for the command's processes; and their memory, for the addresses that they connect to (notify.c). */
+#define WATCHERS_CAPS (CAP_OF(CAP_KILL) | CAP_OF(CAP_SYS_PTRACE) | CAP_OF(CAP_DAC_READ_SEARCH))
+
+/*
+ * The user namespace that the command will be in. Its maps may be written only by a process that is root of
+ * the sandbox's, and whose files in /proc are its own, hence dumpable: nothing else runs here yet.
+ */
+static int make_namespace_below(struct privilege_drop *c, struct err *e)
+{
+	struct namespace_ids own;
+	struct userns below;
+	struct id_map ids;
+	int rc;
+
+	verify_read_namespaces(&own, false);
+	c->plan->page->outer_user_ns = own.ids[NS_USER];
+	id_map_below(&ids);
+	if (prctl(PR_SET_DUMPABLE, 1, 0, 0, 0) < 0)
+		return err_sys(e, "cannot be dumpable");
+	rc = userns_create(&ids, &ids, &below, e);
+	if (prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) < 0)
+		return err_sys(e, "cannot give up privileges");
+	if (rc < 0)
+		return -1;
+	c->nested = below.fd;
+	userns_release(&below);
+	return 0;
+}
+
+/* An id that the namespace below does not have, with what is needed to make a process there. */
+static int be_outside_of_it(struct privilege_drop *c, struct err *e)
+{
+	if (prctl(PR_SET_KEEPCAPS, 1, 0, 0, 0) < 0)
+		return err_sys(e, "cannot keep capabilities");
+	if (change_ids(USERNS_OUTER_ID, e) < 0)
+		return -1;
+	return caps_set(WATCHERS_CAPS | CAP_OF(CAP_SYS_ADMIN) | CAP_OF(CAP_SETUID) |
+				CAP_OF(CAP_SETGID) | CAP_OF(CAP_SETPCAP),
+			e);
+}
+
+static int keep_watchers_caps(struct privilege_drop *c, struct err *e)
+{
+	return caps_set(WATCHERS_CAPS, e);
+}
+
+static int keep_root_caps(struct privilege_drop *c, struct err *e)
+{
+	uint64_t caps = plan_root_caps(c->plan);
+
+	return caps_bound(caps, e) < 0 ? -1 : caps_set(caps, e);
+}
+
+/* The command's own ruleset allows the second file no more. */
+static int check_outer_landlock(struct privilege_drop *c, struct err *e)
+{
+	if (c->plan->page->landlock_abi && !verify_canary_holds(c->scratch, VERIFY_CANARY))
+		return err_set(e, ERR_UNSUPPORTED, "Landlock does not hold here");
+	return 0;
+}
+
 static int clear_caps(struct privilege_drop *c, struct err *e)
 {
 	return caps_clear(e);
@@ -124,7 +201,8 @@ static int be_dumpable(struct privilege_drop *c, struct err *e)
 
 static int try_canary_first(struct privilege_drop *c, struct err *e)
 {
-	verify_canary_opens(c->plan->page, c->scratch);
+	verify_canary_opens(c->plan->page, c->scratch,
+			    c->kind == CONFINED_ROOT ? VERIFY_CANARY_BELOW : VERIFY_CANARY);
 	return 0;
 }
 
@@ -155,12 +233,24 @@ static int grant_own_root(const struct plan *p, struct landlock *l, struct err *
 	return 0;
 }
 
+static int grant(struct privilege_drop *c, struct landlock *l, struct err *e)
+{
+	if (c->grant)
+		return c->grant(c, l, e);
+	if (c->kind == CONFINED_OUTER &&
+	    landlock_allow(l, c->scratch, VERIFY_CANARY_BELOW, LANDLOCK_WRITE, e) < 0)
+		return -1;
+	return grant_own_root(c->plan, l, e);
+}
+
 static int apply_landlock(struct privilege_drop *c, struct err *e)
 {
 	struct landlock l;
 
-	if (landlock_open(&l, c->kind == CONFINED_PROCESS, e) < 0 ||
-	    (c->grant ? c->grant(c, &l, e) : grant_own_root(c->plan, &l, e)) < 0 ||
+	/* Where pid 1 did without it. A ruleset with scopes alone would refuse renames across directories. */
+	if (c->kind == CONFINED_ROOT && !c->plan->page->landlock_abi)
+		return 0;
+	if (landlock_open(&l, c->kind == CONFINED_PROCESS, e) < 0 || grant(c, &l, e) < 0 ||
 	    landlock_apply(&l, e) < 0)
 		return -1;
 	c->plan->page->landlock_abi = l.abi;
@@ -183,10 +273,11 @@ static int load_quiet_filter(struct privilege_drop *c, struct err *e)
 
 /* ---- which kinds take which steps ---- */
 
-#define PID1 (CONFINED_RUN | CONFINED_GUEST | CONFINED_WARM_HOST)
+#define PID1 (CONFINED_RUN | CONFINED_GUEST | CONFINED_WARM_HOST | CONFINED_OUTER)
 #define TASKS (CONFINED_TASK | CONFINED_FORK)
-#define RUNS_FOREIGN_CODE (CONFINED_RUN | CONFINED_GUEST | TASKS | CONFINED_PROCESS)
-#define ALL (RUNS_FOREIGN_CODE | CONFINED_WARM_HOST | CONFINED_REAPER)
+#define RUNS_FOREIGN_CODE (CONFINED_RUN | CONFINED_GUEST | TASKS | CONFINED_PROCESS | CONFINED_ROOT)
+#define ALL (RUNS_FOREIGN_CODE | CONFINED_WARM_HOST | CONFINED_REAPER | CONFINED_OUTER)
+#define ROOTS (CONFINED_OUTER | CONFINED_ROOT)
 
 #define OWN (CONFINED_RUN | CONFINED_GUEST)
 #define OWN_OR_PROCESS (OWN | CONFINED_PROCESS)
@@ -205,20 +296,27 @@ static const struct step {
 	unsigned soft;
 } steps[] = {
 	{enter_sandbox, ALL & ~CONFINED_REAPER, 0, 0},
-	{drop_bounding, OWN_OR_PROCESS | CONFINED_FORK, LAYER_CAPS, OWN},
+	{drop_bounding, OWN_OR_PROCESS | CONFINED_FORK | CONFINED_OUTER_END, LAYER_CAPS, OWN},
 	{keep_caps_over_ids, CONFINED_WARM_HOST, 0, 0},
-	{become_user, PID1 | CONFINED_PROCESS, 0, 0},
+	{become_user, PID1 | CONFINED_PROCESS | CONFINED_ROOT, 0, 0},
 	{die_with_parent, PID1 | CONFINED_PROCESS, 0, 0},
 	{prove_namespaces, PID1, 0, 0},
-	{limit_resources, ALL & ~CONFINED_REAPER, 0, 0},
+	{limit_resources, ALL & ~CONFINED_REAPER & ~CONFINED_ROOT, 0, 0},
+	{make_namespace_below, CONFINED_OUTER, 0, 0},
+	{be_outside_of_it, CONFINED_OUTER, 0, 0},
+	{die_with_parent, CONFINED_OUTER, 0, 0},
 	{keep_warm_host_caps, CONFINED_WARM_HOST, 0, 0},
-	{clear_caps, ALL & ~CONFINED_WARM_HOST, LAYER_CAPS, OWN},
-	{take_no_new_privileges, ALL, 0, 0},
+	{clear_caps, ALL & ~CONFINED_WARM_HOST & ~ROOTS, LAYER_CAPS, OWN},
+	{keep_watchers_caps, CONFINED_OUTER_END, 0, 0},
+	{take_no_new_privileges, (ALL & ~CONFINED_OUTER) | CONFINED_OUTER_END, 0, 0},
 	{be_undumpable, PID1 | CONFINED_REAPER, 0, 0},
-	{try_canary_first, RUNS_FOREIGN_CODE, 0, 0},
-	{apply_landlock, RUNS_FOREIGN_CODE, LAYER_LANDLOCK, OWN_OR_PROCESS},
+	{try_canary_first, RUNS_FOREIGN_CODE | CONFINED_OUTER, 0, 0},
+	{apply_landlock, RUNS_FOREIGN_CODE | CONFINED_OUTER, LAYER_LANDLOCK,
+	 OWN_OR_PROCESS | CONFINED_OUTER},
+	{check_outer_landlock, CONFINED_OUTER, 0, 0},
 	{load_reporting_filter, RUNS_FOREIGN_CODE, LAYER_SECCOMP, OWN_OR_PROCESS},
-	{load_quiet_filter, CONFINED_WARM_HOST | CONFINED_REAPER, 0, 0},
+	{load_quiet_filter, CONFINED_WARM_HOST | CONFINED_REAPER | CONFINED_OUTER_END, 0, 0},
+	{keep_root_caps, CONFINED_ROOT, 0, 0},
 	{be_dumpable, CONFINED_FORK, 0, 0},
 };
 

@@ -21,6 +21,9 @@ enum confined {
 	CONFINED_FORK = 16,   /* the same, made by a warm interpreter */
 	CONFINED_REAPER = 32, /* pid 1 of a warm sandbox; only reaps */
 	CONFINED_PROCESS = 64, /* the command's process at level process */
+	CONFINED_OUTER = 128,  /* root inside: pid 1 until the command's process was made */
+	CONFINED_ROOT = 256,   /* root inside: the command's process, in a user namespace below */
+	CONFINED_OUTER_END = 512, /* root inside: pid 1 afterwards */
 };
 
 struct privilege_drop {
@@ -32,6 +35,7 @@ struct privilege_drop {
 	uid_t uid;
 	const struct seccomp_profile *profile;
 	int listener; /* filled in: of the filter's notifications, or -1 */
+	int nested;   /* filled in for CONFINED_OUTER: the user namespace below */
 	/* Joins cgroup and namespaces that were not entered earlier; may be NULL. */
 	int (*enter)(const struct privilege_drop *c, struct err *e);
 	/* Level process: the paths of the host that Landlock grants. Else NULL. */

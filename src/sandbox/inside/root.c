@@ -20,6 +20,7 @@
 
 #include "kern/mount.h"
 #include "kern/sys.h"
+#include "kern/userns.h"
 #include "sandbox/inside/warm_settings.h"
 #include "sandbox/workspace/control.h"
 #include "sandbox/inside/inside_internal.h"
@@ -28,6 +29,7 @@
 #include "sandbox/inside/privileges.h"
 #include "sandbox/inside/skeleton.h"
 #include "sandbox/inside/trust.h"
+#include "sandbox/inside/verify.h"
 
 #include <sys/mount.h>
 #include <sys/vfs.h>
@@ -71,14 +73,19 @@ static int make_scratch_places(const struct plan *p, struct err *e)
 		{{"work", NULL, 0700, false}, !cow},
 		{{"lower", NULL, 0700, false}, !cow && !overlay_root && !p->bind_count && !p->git},
 		{{"none", NULL, 0700, false}, !p->bind_count},
-		{{"rootup", NULL, 0755, p->spec->root == ROOT_OVERLAY}, !overlay_root},
+		{{"rootup", NULL, 0755, p->spec->root == ROOT_OVERLAY || p->as_root},
+		 !overlay_root},
 		{{"rootwork", NULL, 0700, false}, !overlay_root},
 		{{"skelwork", NULL, 0700, false}, !has_template(p)},
 	};
 
-	for (size_t i = 0; i < WRITABLE_PLACES; i++)
-		if (make_place(p, &writable_places[i], e) < 0)
+	for (size_t i = 0; i < WRITABLE_PLACES; i++) {
+		struct writable_place w = writable_places[i];
+
+		w.users |= p->as_root != AS_ROOT_NO;
+		if (make_place(p, &w, e) < 0)
 			return -1;
+	}
 	for (size_t i = 0; i < ARRAY_LEN(others); i++)
 		if (!others[i].unneeded && make_place(p, &others[i].place, e) < 0)
 			return -1;
@@ -89,7 +96,10 @@ static int make_scratch_places(const struct plan *p, struct err *e)
 		    make_place(p, &(struct writable_place){v->work, NULL, 0700, false}, e) < 0)
 			return -1;
 	}
-	return skeleton_file(AT_FDCWD, "canary", "", 0, 0666, e);
+	if (p->as_root == AS_ROOT_NESTED &&
+	    skeleton_file(AT_FDCWD, VERIFY_CANARY_BELOW, "", 0, 0666, e) < 0)
+		return -1;
+	return skeleton_file(AT_FDCWD, VERIFY_CANARY, "", 0, 0666, e);
 }
 
 static int open_scratch(const struct plan *p, int *ret_fd, struct err *e)
@@ -329,7 +339,10 @@ static int show_layers(struct plan *p, int lower, struct err *e)
 
 static int show_image(struct plan *p, int *ret_root, struct err *e)
 {
-	const struct owned_mount image = {UNMAPPED_ROOT, p->image.path, p->root_owner, NULL};
+	/* Root inside without its own files would be of no use. */
+	const struct owned_mount image = {
+		UNMAPPED_ROOT, p->image.path, p->root_owner,
+		p->as_root ? "copy the image to one that can (ext4, xfs, btrfs, tmpfs)" : NULL};
 	int lower = clone_source(&p->image, MOUNT_READ_ONLY, e), fd = -1;
 
 	if (lower >= 0 && map_owner(p, lower, &image, e) == 0)
@@ -412,6 +425,28 @@ static int make_unknown_places(int root, bool is_template, struct err *e)
 		auto_close int at = skeleton_dir(root, dirs[i], e);
 
 		if (at < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/*
+ * Root inside owns its root: directories that an image lacked were made with an id of the host. Where the image
+ * has them, they have ids of the range.
+ */
+static int own_places(const struct plan *p, int root, struct err *e)
+{
+	static const char *const dirs[] = {"",		"run", "tmp",	  "home",
+					   "home/user", "var", "var/tmp", "workspace"};
+
+	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
+		auto_close int at = skeleton_dir(root, dirs[i], e);
+		struct stat st;
+
+		if (at < 0 || fstat(at, &st) < 0)
+			return err_sys(e, "cannot look at /%s", dirs[i]);
+		if (st.st_uid - p->id_base >= USERNS_OUTER_ID &&
+		    plan_give_to_user(p, at, "", e) < 0)
 			return -1;
 	}
 	return 0;
@@ -542,6 +577,8 @@ int root_build(struct plan *p, struct err *e)
 	    ((p->image_is_host ? make_known_places(e) : make_unknown_places(root, false, e)) < 0 ||
 	     dev_build(p, root, e) < 0))
 		return -1;
+	if (p->as_root == AS_ROOT_NESTED && !p->image_is_host && own_places(p, root, e) < 0)
+		return -1;
 	/* Before anything is mounted that each warm sandbox has of its own. */
 	if (p->guest && p->guest->warm_host &&
 	    (show_sandbox_root(root, e) < 0 || link_code(root, e) < 0))
@@ -658,6 +695,16 @@ static int show_workspace(struct plan *p, int root, struct err *e)
 			 : protect_control_files(shown, e);
 }
 
+static int new_tmpfs(const struct plan *p, uint64_t bytes, struct err *e)
+{
+	int fd = skeleton_tmpfs(bytes, "1777", e);
+
+	if (fd < 0 || !p->as_root || plan_give_to_user(p, fd, "", e) == 0)
+		return fd;
+	close(fd);
+	return -1;
+}
+
 /*
  * A read-only directory is shown through an overlay of its own: a read-only mount does not prevent
  * connecting to a socket, but an overlay does, because it has its own inodes. Where the file system
@@ -677,7 +724,7 @@ static int bind_mount(struct plan *p, const struct bind *b, struct err *e)
 	struct err ignored;
 
 	if (b->tmpfs_bytes)
-		return skeleton_tmpfs(b->tmpfs_bytes, "1777", e);
+		return new_tmpfs(p, b->tmpfs_bytes, e);
 	fd = clone_source(&b->source, flags, e);
 	if (fd < 0 || map_owner(p, fd, &mine, e) < 0)
 		return -1;

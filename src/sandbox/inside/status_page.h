@@ -55,6 +55,9 @@ struct status_page {
 	int redirect;			  /* enum net_redirect: proven by net_redirect */
 	const struct net_setup *leads_to; /* in pid 1: what is redirected; NULL: nothing */
 	layer_set proven;
+	uint64_t caps; /* root inside: the capabilities that the command had when they were tried */
+	ino_t outer_user_ns; /* root inside: of pid 1 */
+	int inner_listener;  /* root inside: of the command's filter, in pid 1's table; or -1 */
 	int landlock_abi;
 	bool canary_opens; /* without Landlock, see verify.h */
 	bool listening;	   /* to the filter's notifications */

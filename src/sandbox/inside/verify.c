@@ -91,8 +91,8 @@ layer_set verify_namespaces(const struct namespace_ids *outside, bool each)
 static bool ids_are_users(const struct plan *p)
 {
 	bool process = p->spec->level == LEVEL_PROCESS;
-	uid_t want = process ? plan_user_id(p) : SANDBOX_UID;
-	gid_t want_gid = !process ? SANDBOX_GID : p->rootless ? p->gid : want;
+	uid_t want = process ? plan_user_id(p) : plan_inner_id(p);
+	gid_t want_gid = process && p->rootless ? p->gid : want;
 	/* No valid ids: they stay if a call only pretends to answer. */
 	uid_t r = (uid_t)-1, e = (uid_t)-1, s = (uid_t)-1;
 	gid_t rg = 1, eg = 2, sg = 3;
@@ -122,7 +122,11 @@ static bool ids_are_users(const struct plan *p)
  */
 static bool filter_answers(const struct plan *p)
 {
-	int canary = p->guest && p->guest->warm_host ? WARM_HOST_CANARY : FILTER_CANARY;
+	static const int root[][2] = {[AS_ROOT_NESTED] = {0x726f6f74, 0x726f6f73},
+				      [AS_ROOT_ANSWERED] = {0x616e7377, 0x616e7373}};
+	int canary = p->guest && p->guest->warm_host ? WARM_HOST_CANARY
+		     : p->as_root		     ? root[p->as_root][plan_writes_to_host(p)]
+						     : FILTER_CANARY;
 
 	return syscall(SYS_setns, canary, 0) == -1 && errno == EXFULL;
 }
@@ -131,9 +135,9 @@ static bool filter_answers(const struct plan *p)
  * Opens the canary for writing; 0 or errno. This process may write it by its mode and its mount; only Landlock
  * is in the way.
  */
-static int try_canary(int scratch)
+static int try_canary(int scratch, const char *name)
 {
-	auto_close int fd = openat(scratch, "canary", O_WRONLY | O_CLOEXEC);
+	auto_close int fd = openat(scratch, name, O_WRONLY | O_CLOEXEC);
 
 	return fd < 0 ? errno : 0;
 }
@@ -217,9 +221,35 @@ static bool root_is_own(const struct plan *p)
 	return is_top(&st) && is_shut(p);
 }
 
-void verify_canary_opens(struct status_page *b, int scratch)
+void verify_canary_opens(struct status_page *b, int scratch, const char *name)
 {
-	b->canary_opens = try_canary(scratch) == 0;
+	b->canary_opens = try_canary(scratch, name) == 0;
+}
+
+bool verify_canary_holds(int scratch, const char *name)
+{
+	return try_canary(scratch, name) == EACCES;
+}
+
+/* pid 1 and the network are in a user namespace above, over which these capabilities mean nothing. */
+static bool is_below_outer(const struct plan *p)
+{
+	struct namespace_ids own;
+
+	verify_read_namespaces(&own, false);
+	return own.ids[NS_USER] && p->page->outer_user_ns &&
+	       own.ids[NS_USER] != p->page->outer_user_ns;
+}
+
+static bool caps_are_as_planned(const struct plan *p)
+{
+	if (p->as_root != AS_ROOT_NESTED)
+		/* Without CAP_SETPCAP the bounding set stays; no_new_privs makes it inert (rule 17). */
+		return caps_none(!p->rootless || p->spec->level != LEVEL_PROCESS);
+	if (!is_below_outer(p) || !caps_are(plan_root_caps(p), true))
+		return false;
+	p->page->caps = plan_root_caps(p);
+	return true;
 }
 
 static layer_set when(bool holds, enum layer layer)
@@ -229,17 +259,17 @@ static layer_set when(bool holds, enum layer layer)
 
 layer_set verify_privileges(const struct plan *p, int scratch)
 {
+	const char *canary = p->as_root == AS_ROOT_NESTED ? VERIFY_CANARY_BELOW : VERIFY_CANARY;
 	layer_set proven = when(ids_are_users(p), LAYER_IDS);
 
-	/* Without CAP_SETPCAP the bounding set stays; no_new_privs makes it inert (rule 17). */
-	proven |= when(caps_none(!p->rootless || p->spec->level != LEVEL_PROCESS), LAYER_CAPS);
+	proven |= when(caps_are_as_planned(p), LAYER_CAPS);
 	proven |= when(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1, LAYER_NO_NEW_PRIVS);
 	proven |= when(filter_answers(p), LAYER_SECCOMP);
 	proven |= when(network_is_closed(p, proven), LAYER_NETWORK);
 	proven |= when(disk_is_bounded(p, scratch), LAYER_DISK);
 	proven |= when(root_is_own(p), LAYER_ROOT);
 	return proven |
-	       when(p->page->canary_opens && try_canary(scratch) == EACCES, LAYER_LANDLOCK);
+	       when(p->page->canary_opens && verify_canary_holds(scratch, canary), LAYER_LANDLOCK);
 }
 
 /* Where /proc cannot be read: poll says POLLNVAL for an fd that is not open. */

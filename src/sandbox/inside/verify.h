@@ -16,11 +16,16 @@ void verify_read_namespaces(struct namespace_ids *ret, bool each);
  * is checked.
  */
 layer_set verify_namespaces(const struct namespace_ids *outside, bool each);
+/* Files of the scratch. Root inside is under two Landlock rulesets: pid 1's allows the second file. */
+#define VERIFY_CANARY "canary"
+#define VERIFY_CANARY_BELOW "canary-below"
 /*
  * The other half of the Landlock canary: as the final user, but before the rules, it must open.
  * Otherwise a later refusal would prove nothing.
  */
-void verify_canary_opens(struct status_page *b, int scratch);
+void verify_canary_opens(struct status_page *b, int scratch, const char *name);
+/* Is it refused? */
+bool verify_canary_holds(int scratch, const char *name);
 /* In the command's process, after the last layer: ids, capabilities, filter, Landlock canary. */
 layer_set verify_privileges(const struct plan *p, int scratch);
 /* After everything above this number was closed. */

@@ -6,12 +6,6 @@
 #include "sandbox/inside/notify.h"
 #include "sandbox/outside/attempts.h"
 
-const struct seccomp_profile *denials_profile(const struct plan *p)
-{
-	return p->spec->level == LEVEL_PROCESS ? &seccomp_profile_process
-					       : &seccomp_profile_default;
-}
-
 static const struct {
 	unsigned hit;
 	const char *name, *option;
@@ -101,7 +95,7 @@ void denials_list(const struct keeper *k, struct result *r)
 	for (unsigned i = 0; i < seen; i++) {
 		struct denial *d = &r->denials[r->denial_count++];
 
-		notify_explain(denials_profile(&k->plan), &b->denials[i], d);
+		notify_explain(plan_profile(&k->plan), &b->denials[i], d);
 		if (k->network && b->denials[i].kind == DENIAL_CONNECT)
 			attempts_explain_address(k->plan.spec->net, d->target, d);
 	}

@@ -129,7 +129,7 @@ static void give_pipe(const struct keeper *k, int fd)
 
 	/* Not a FIFO that has a name on the host. */
 	if (!k->plan.rootless && fstatfs(fd, &fs) == 0 && fs.f_type == PIPEFS_MAGIC)
-		(void)!fchown(fd, plan_user_id(&k->plan), k->plan.id_base + SANDBOX_GID);
+		(void)!fchown(fd, plan_user_id(&k->plan), plan_user_id(&k->plan));
 }
 
 /*

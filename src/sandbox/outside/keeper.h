@@ -104,8 +104,6 @@ int terminal_reopen(int fd);
 int outcome_collect(struct keeper *k, struct result *ret, struct err *e);
 /* Adds notes that help against the commonest ways to fail, by how the run ended and what was asked for. */
 void hints_add(struct plan *p, const struct result *r);
-/* The profile that this level's filter was made from. */
-const struct seccomp_profile *denials_profile(const struct plan *p);
 /*
  * Fills r->denials from the status page and from r->limits_hit, in words: what was refused, by which rule,
  * and the smallest change that would allow it.

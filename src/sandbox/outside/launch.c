@@ -103,7 +103,9 @@ int launch_start(struct keeper *k, struct inside_fds *fds, struct err *e)
 	 * Not earlier, so that it does not delay the clone. As an ordinary user only pid 1 can make
 	 * the network namespace.
 	 */
-	return k->plan.rootless ? 0 : net_start(&k->net, k->plan.net, k->plan.id_base, e);
+	return k->plan.rootless
+		       ? 0
+		       : net_start(&k->net, k->plan.net, k->plan.id_base, k->plan.as_root, e);
 }
 
 /* ---- while pid 1 builds ---- */
@@ -114,14 +116,26 @@ static void close_sent(const int *fds, int count)
 		close(fds[i]);
 }
 
+/* What only an image may: root inside would own the files of every user of the host. */
+static void map_one_owner(const struct plan *p, const struct owner *o, struct id_map *uids,
+			  struct id_map *gids)
+{
+	if (p->as_root && !o->range) {
+		id_map_one(uids, plan_user_id(p), o->uid);
+		id_map_one(gids, plan_user_id(p), o->gid);
+		return;
+	}
+	id_map_owner(uids, p->id_base, o->uid, plan_inner_id(p));
+	id_map_owner(gids, p->id_base, o->gid, plan_inner_id(p));
+}
+
 static int make_owners(struct keeper *k, struct mounts_message *m, int *fds, struct err *e)
 {
 	const struct plan *p = &k->plan;
 	struct id_map uids, gids;
 
 	for (int i = 0; i < p->owner_count; i++) {
-		id_map_owner(&uids, p->id_base, p->owners[i].uid, SANDBOX_UID);
-		id_map_owner(&gids, p->id_base, p->owners[i].gid, SANDBOX_GID);
+		map_one_owner(p, &p->owners[i], &uids, &gids);
 		if (userns_create(&uids, &gids, &k->userns[i], e) < 0)
 			return -1;
 		fds[m->owner_count++] = k->userns[i].fd;

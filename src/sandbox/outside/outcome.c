@@ -122,7 +122,7 @@ static void list_layers(const struct keeper *k, struct result *r)
 	const struct plan *p = &k->plan;
 	const struct status_page *b = p->page;
 	bool process = p->spec->level == LEVEL_PROCESS;
-	const struct seccomp_profile *profile = denials_profile(&k->plan);
+	const struct seccomp_profile *profile = plan_profile(&k->plan);
 	size_t kinds = 0;
 
 	r->level = p->spec->level;
@@ -144,6 +144,10 @@ static void list_layers(const struct keeper *k, struct result *r)
 	r->denial_kinds[kinds++] = "limit";
 	if (p->spec->guard != GUARD_OFF)
 		r->denial_kinds[kinds] = "guard";
+	r->caps = b->caps;
+	r->root_inside = p->as_root == AS_ROOT_NESTED	  ? "nested"
+			 : p->as_root == AS_ROOT_ANSWERED ? "answered"
+							  : NULL;
 	if (b->proven & LAYER_BIT(LAYER_LANDLOCK))
 		r->landlock_abi = b->landlock_abi;
 	r->cgroup = !(b->proven & LAYER_BIT(LAYER_CGROUP)) ? "none"

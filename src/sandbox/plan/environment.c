@@ -60,6 +60,8 @@ static int set_given(struct plan *p, const char *text, struct err *e)
 int environment_make(struct plan *p, const struct sandbox_request *request, struct err *e)
 {
 	auto_free char *tools = NULL;
+	/* An image whose root can be written has a place for root's own files. */
+	bool own_home = p->as_root && p->spec->root == ROOT_OVERLAY && !p->spec->cwd_file;
 	const char *term = getenv("TERM");
 	struct stat st;
 
@@ -68,8 +70,8 @@ int environment_make(struct plan *p, const struct sandbox_request *request, stru
 	variables_set_usual(&p->env,
 			    &(struct variables_usual){
 				    .tools = tools ? tools : "",
-				    .home = SANDBOX_HOME,
-				    .user = "user",
+				    .home = own_home ? "/root" : SANDBOX_HOME,
+				    .user = p->as_root ? "root" : "user",
 				    .shell = stat("/bin/bash", &st) == 0 ? "/bin/bash" : "/bin/sh",
 				    .cwd = p->workdir,
 				    .term = p->spec->tty ? (term ? term : "xterm") : NULL,

@@ -3,10 +3,13 @@
 
 #include "base/id.h"
 #include "kern/caps.h"
+#include "kern/seccomp.h"
 #include "model/variables.h"
 #include "sandbox/inside/boot.h"
 #include "sandbox/workspace/capture.h"
 #include "sandbox/sandbox.h"
+
+#include <linux/capability.h>
 
 /*
  * As root each sandbox runs as a range of host ids that no user of the host has. The keeper's pid
@@ -35,34 +38,86 @@ static void plan_init(struct plan *p, const struct sandbox_spec *spec)
 	p->uid = geteuid();
 	p->gid = getegid();
 	p->id_base = (FIRST_RANGE + (uint32_t)getpid() % RANGES) << 16;
+	if (spec_wants_root(spec))
+		p->as_root = p->rootless ? AS_ROOT_ANSWERED : AS_ROOT_NESTED;
 }
 
 /*
  * An index into p->owners for a mount of this file or directory; -1: ids are not mapped. A rootless
  * user is the owner already.
  */
-static int plan_owner(struct plan *p, const struct stat *st)
+static int plan_owner_with(struct plan *p, const struct stat *st, bool range)
 {
 	struct owner *o = &p->owners[p->owner_count];
 
 	if (p->rootless || p->spec->level == LEVEL_PROCESS)
 		return -1;
 	for (int i = 0; i < p->owner_count; i++)
-		if (p->owners[i].uid == st->st_uid && p->owners[i].gid == st->st_gid)
+		if (p->owners[i].uid == st->st_uid && p->owners[i].gid == st->st_gid &&
+		    p->owners[i].range == range)
 			return i;
 	if (p->owner_count == PLAN_OWNERS)
 		return -1;
-	*o = (struct owner){st->st_uid, st->st_gid, -1};
+	*o = (struct owner){st->st_uid, st->st_gid, range, -1};
 	return p->owner_count++;
+}
+
+static int plan_owner(struct plan *p, const struct stat *st)
+{
+	return plan_owner_with(p, st, false);
+}
+
+bool plan_writes_to_host(const struct plan *p)
+{
+	for (size_t i = 0; i < p->bind_count; i++)
+		if (p->binds[i].writable && !p->binds[i].tmpfs_bytes)
+			return true;
+	return p->workspace_mode == WORKSPACE_DIRECT;
+}
+
+const struct seccomp_profile *plan_profile(const struct plan *p)
+{
+	static const struct seccomp_profile *const rows[][2] = {
+		[AS_ROOT_NO] = {&seccomp_profile_default, &seccomp_profile_default},
+		[AS_ROOT_NESTED] = {&seccomp_profile_root, &seccomp_profile_root_shared},
+		[AS_ROOT_ANSWERED] = {&seccomp_profile_answered, &seccomp_profile_answered_shared},
+	};
+
+	return p->spec->level == LEVEL_PROCESS ? &seccomp_profile_process
+					       : rows[p->as_root][plan_writes_to_host(p)];
+}
+
+/*
+ * CAP_SETPCAP, NET_RAW, NET_ADMIN, MKNOD, SYS_ADMIN and the rest would be good for little below a namespace
+ * that owns neither network nor mounts, and are what most exploits of the kernel began with. Some programs do
+ * not run without those that are given (docs/root.md).
+ */
+uint64_t plan_root_caps(const struct plan *p)
+{
+	static const struct {
+		int cap;
+		bool marks_files; /* in a way that would count on the host as well */
+	} given[] = {
+		{CAP_CHOWN, false},	 {CAP_DAC_OVERRIDE, false},
+		{CAP_FOWNER, false},	 {CAP_FSETID, true},
+		{CAP_KILL, false},	 {CAP_SETGID, false},
+		{CAP_SETUID, false},	 {CAP_NET_BIND_SERVICE, false},
+		{CAP_SYS_CHROOT, false}, {CAP_SETFCAP, true},
+	};
+	bool shared = plan_writes_to_host(p);
+	uint64_t caps = 0;
+
+	for (size_t i = 0; i < ARRAY_LEN(given); i++)
+		if (!shared || !given[i].marks_files)
+			caps |= 1ull << given[i].cap;
+	return caps;
 }
 
 int plan_give_to_user(const struct plan *p, int dir, const char *name, struct err *e)
 {
-	bool process = p->spec->level == LEVEL_PROCESS;
-	gid_t gid = process ? plan_user_id(p) : p->id_base + SANDBOX_GID;
+	uid_t id = plan_user_id(p);
 
-	if (!p->rootless &&
-	    fchownat(dir, name, plan_user_id(p), gid, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) < 0)
+	if (!p->rootless && fchownat(dir, name, id, id, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) < 0)
 		return err_sys(e, "cannot chown %s", *name ? name : "the new root");
 	return 0;
 }
@@ -247,9 +302,10 @@ static int choose_stored(struct plan *p, struct err *e)
 	if (p->image.fd < 0 || fstat(p->image.fd, &p->image.st) < 0 ||
 	    io_fd_path(p->image.fd, p->image.path, sizeof(p->image.path)) < 0)
 		return err_sys(e, "cannot open the layers of %s", p->spec->image);
-	owner = stored_owner(p->stored);
-	p->root_owner = plan_owner(p, &owner);
-	if (!is_root_user(p->stored))
+	/* Root inside has all ids of the image as they are. */
+	owner = p->as_root ? (struct stat){0} : stored_owner(p->stored);
+	p->root_owner = plan_owner_with(p, &owner, true);
+	if (!p->as_root && !is_root_user(p->stored))
 		plan_note(p, "The image's USER is shown as the sandbox's own user, uid 1000.");
 	return 0;
 }
@@ -261,7 +317,8 @@ static int choose_image(struct plan *p, struct err *e)
 	p->image_is_host = str_equal(p->spec->image, "host");
 	if (stored)
 		return choose_stored(p, e);
-	if (p->spec->root == ROOT_OVERLAY && p->rootless)
+	/* A rootless root inside has the caller's id, and may write an image that is the caller's. */
+	if (p->spec->root == ROOT_OVERLAY && p->rootless && !p->as_root)
 		return err_field(
 			e, ERR_UNSUPPORTED, "root",
 			"root: overlay needs root, because the image's files belong to it; "
@@ -274,7 +331,10 @@ static int choose_image(struct plan *p, struct err *e)
 		return -1;
 	/* An image that the operator named may lie where clients may not look. */
 	p->unjudged |= p->guest ? 0 : UNJUDGED_IMAGE;
-	p->root_owner = plan_owner(p, &p->image.st);
+	if (p->spec->root == ROOT_OVERLAY && p->rootless && p->image.st.st_uid != p->uid)
+		return err_field(e, ERR_UNSUPPORTED, "root",
+				 "root: overlay needs root, or an image whose files are yours");
+	p->root_owner = plan_owner_with(p, &p->image.st, true);
 	return check_is_directory(&p->image, "image", e);
 }
 

@@ -16,6 +16,13 @@
 /* A set of sources that the keeper judges while pid 1 builds, since judging takes a while. */
 enum unjudged { UNJUDGED_WORKSPACE = 1, UNJUDGED_IMAGE = 2 };
 
+/* Is the user inside root, and what is that? */
+enum as_root {
+	AS_ROOT_NO,
+	AS_ROOT_NESTED, /* uid 0 of a user namespace below the sandbox's own, with a few capabilities */
+	AS_ROOT_ANSWERED, /* the only id there is, without any; the filter answers what would need one */
+};
+
 enum workspace_mode { WORKSPACE_EMPTY, WORKSPACE_COW, WORKSPACE_DIRECT };
 
 struct bind {
@@ -31,6 +38,7 @@ struct bind {
 struct owner {
 	uid_t uid;
 	gid_t gid;
+	bool range; /* root inside: an image keeps all its ids */
 	int userns; /* in pid 1: maps this owner to the user, or -1 */
 };
 
@@ -99,6 +107,7 @@ struct plan {
 	uid_t uid;	/* the caller */
 	gid_t gid;
 	uint32_t id_base; /* as root: first host id of the sandbox's range */
+	enum as_root as_root;
 	enum unjudged unjudged;
 	enum workspace_mode workspace_mode;
 	struct source workspace;
@@ -127,11 +136,27 @@ struct plan {
 	size_t note_count;
 };
 
+/* The user's id inside, and that of the group. */
+static inline uint32_t plan_inner_id(const struct plan *p)
+{
+	return p->as_root ? 0 : SANDBOX_UID;
+}
+
 /* Host id of the user inside, which owns its files on a tmpfs. */
 static inline uid_t plan_user_id(const struct plan *p)
 {
-	return p->rootless ? p->uid : p->id_base + SANDBOX_UID;
+	return p->rootless ? p->uid : p->id_base + plan_inner_id(p);
 }
+
+/*
+ * Can a file of the host be changed directly? Root inside owns such files, so what it does to their modes
+ * must be what an ordinary user could do.
+ */
+bool plan_writes_to_host(const struct plan *p);
+/* The filter of the command. */
+const struct seccomp_profile *plan_profile(const struct plan *p);
+/* Root inside: the capabilities that the command is to have, a bit each. */
+uint64_t plan_root_caps(const struct plan *p);
 
 /* As root: gives dir/name to the user inside. "" is dir itself. */
 int plan_give_to_user(const struct plan *p, int dir, const char *name, struct err *e);
