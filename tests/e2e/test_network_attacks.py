@@ -4,7 +4,10 @@ All attacks under one policy run in one sandbox, once for all tests of a class; 
 """
 
 import json
+import os
 import re
+import signal
+import subprocess
 
 import cl
 import netattack
@@ -118,3 +121,144 @@ for _name, _row in netattack.ROWS.items():
         if _class.policy == _row["policy"]:
             add_row(_class, _name)
 del _class  # unittest would take it for another suite
+
+
+# Reads words: a URL is fetched, "listen PORT" serves a page, "addresses" tells one's own.
+FOLLOWER = r"""
+import os, re, socket, sys, threading, urllib.request
+def serve(s):
+    while True:
+        c, _ = s.accept()
+        c.recv(1000)
+        c.sendall(b"HTTP/1.0 200 OK\r\nContent-Length: 8\r\n\r\nneighbor")
+        c.close()
+def act(line):
+    if line.startswith("listen "):
+        s = socket.socket(socket.AF_INET6)
+        s.bind(("::", int(line.split()[1])))
+        s.listen(9)
+        threading.Thread(target=serve, args=(s,), daemon=True).start()
+        return "listening"
+    if line == "addresses":
+        with open("/proc/net/fib_trie") as f, open("/proc/net/if_inet6") as g:
+            v4 = re.findall(r"(\d+\.\d+\.\d+\.\d+)\n\s+/32 host", f.read())
+            v6 = [socket.inet_ntop(socket.AF_INET6, bytes.fromhex(l.split()[0])) for l in g]
+        return " ".join(sorted(set(v4)) + ["[%s]" % a for a in v6])
+    with urllib.request.urlopen(line, timeout=20) as r:
+        return r.read().decode().replace("\n", " ")
+for line in sys.stdin:
+    try:
+        print("ok", act(line.strip()), flush=True)
+    except Exception as e:
+        print("failed", type(e).__name__, getattr(e, "reason", e), flush=True)
+"""
+
+
+class Follower:
+    """A sandbox that does what it is told, one line after another."""
+
+    def __init__(self, test, *given):
+        command = [*test.lab.under, cl.CLOCHE, "run", "-t", "60s", *given, "--", "/usr/bin/python3", "-u", "-c", FOLLOWER]
+        self.p = cl.start(command=command, stdin=subprocess.PIPE, cwd=test.dir)
+        test.addCleanup(self.end)
+
+    def do(self, line):
+        self.p.stdin.write((line + "\n").encode())
+        self.p.stdin.flush()
+        answer = self.p.stdout.readline().decode()
+        if not answer:
+            raise AssertionError("the sandbox ended: " + self.p.stderr.read().decode())
+        return answer
+
+    def end(self):
+        """Its exit status."""
+        if not self.p.stdin.closed:
+            self.p.stdin.close()
+            self.code = self.p.wait(20)
+            self.p.stdout.close()
+            self.p.stderr.close()
+        return self.code
+
+    def egress(self):
+        """The pid of its egress program."""
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open("/proc/%s/comm" % pid, encoding="ascii") as f:
+                    name = f.read().strip()
+            except OSError:
+                continue
+            if name == "cloche-egress" and self.p.pid in ancestors(int(pid)):
+                return int(pid)
+        raise AssertionError("no egress program")
+
+
+def ancestors(pid):
+    found = []
+    while pid > 1:
+        try:
+            with open("/proc/%d/stat" % pid, encoding="latin-1") as f:
+                pid = int(f.read().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            break
+        found.append(pid)
+    return found
+
+
+class Faults(cl.Case):
+    """Whatever fails, nothing else opens, programs see an error, and the sandbox goes on."""
+
+    def setUp(self):
+        super().setUp()
+        self.lab = netlab.shared()
+        self.lab.ask("dns", state="up")
+        self.lab.ask("forget")
+        self.addCleanup(self.lab.ask, "dns", state="up")
+
+    def still_closed(self, follower):
+        for url in ("http://%s/" % netattack.EVIL, "http://evil.com/", "http://127.0.0.1:%d/" % netattack.LOOPBACK):
+            self.assertRegex(follower.do(url), "^failed", url)
+        self.assertEqual([r for r in self.lab.ask("requests") if "evil" in r["host"] or netattack.EVIL in r["host"]], [])
+
+    def test_resolver_fails(self):
+        sandbox = Follower(self, "--allow", "allowed.com", "--allow", "*.example.com")
+        for state in ("servfail", "down"):
+            self.lab.ask("dns", state=state)
+            self.assertRegex(sandbox.do("http://%s.example.com/" % state), "^failed")
+            self.still_closed(sandbox)
+            self.lab.ask("dns", state="up")
+            self.assertRegex(sandbox.do("http://later-%s.example.com/" % state), "^ok")
+        self.assertEqual(sandbox.end(), 0)
+
+    def test_egress_is_killed(self):
+        sandbox = Follower(self, "--allow", "allowed.com")
+        self.assertRegex(sandbox.do("http://allowed.com/"), "^ok")
+        os.kill(sandbox.egress(), signal.SIGKILL)
+        for _ in range(2):
+            self.assertRegex(sandbox.do("http://allowed.com/"), "^failed")
+            self.still_closed(sandbox)
+        self.assertEqual(sandbox.end(), 0)
+
+    def test_egress_is_stopped(self):
+        sandbox = Follower(self, "--allow", "allowed.com")
+        self.assertRegex(sandbox.do("http://allowed.com/"), "^ok")
+        pid = sandbox.egress()
+        self.lab.ask("forget")
+        os.kill(pid, signal.SIGSTOP)
+        sandbox.p.stdin.write(b"http://allowed.com/waits\n")
+        sandbox.p.stdin.flush()
+        self.assertFalse(cl.wait_for(lambda: self.lab.ask("requests"), timeout=0.3))
+        os.kill(pid, signal.SIGCONT)
+        self.assertRegex(sandbox.p.stdout.readline(), b"^ok .*/waits")
+        self.assertEqual(sandbox.end(), 0)
+
+    def test_a_neighbour_is_out_of_reach(self):
+        """Two sandboxes, both with the widest network that there is."""
+        listens = Follower(self, "--net", "public")
+        tries = Follower(self, "--net", "public")
+        self.assertEqual(listens.do("listen 9000"), "ok listening\n")
+        own = listens.do("addresses").split()[1:]
+        self.assertGreater(len(own), 2)
+        for address in own:
+            url = "http://%s:9000/" % address
+            self.assertRegex(listens.do(url), "^ok neighbor", url)
+            self.assertRegex(tries.do(url), "^failed", url)
