@@ -23,8 +23,10 @@ so cloche is as rootless there as elsewhere (without subordinate ids).
 Paths that the HTTP servers know: / reflects the request as JSON; /echo returns the body; /headers the header lines;
 /digest?of=NAME the SHA-256 of a header (Authorization);
 /slow?s=1; /large?n=1000000; /redirect?to=URL; /status/404; /chunks; /gzip (the header lines, compressed);
-/drip (the header lines, a byte in each packet); /ws echoes WebSocket frames. Of requests with the header X-Keep,
-ask("requests") has all header lines and the body. A file www/HOST/PATH below lab.dir comes before them.
+/drip (the header lines, a byte in each packet); /ws echoes WebSocket frames; /git/NAME.git is a repository
+lab.dir/git/NAME.git that anybody may push to. Of requests with the header X-Keep, ask("requests") has all header lines
+and the body. A file www/HOST/PATH below lab.dir comes before them; what else is asked for in www/HOST/DIRECTORY is
+not found.
 """
 
 import base64
@@ -292,6 +294,7 @@ class State:
     def __init__(self, directory):
         self.dir, self.lock = directory, threading.Lock()
         self.names, self.turn, self.dns = dict(NAMES), {}, "up"
+        self.http2 = None  # its port, once it is there
         self.queries, self.requests, self.bound = [], [], []
 
     def note(self, row, **what):
@@ -442,8 +445,13 @@ class Web(http.server.BaseHTTPRequestHandler):
         path = os.path.normpath(top + "/" + urllib.parse.unquote(path))
         if os.path.isdir(path):
             path += "/index.html"
-        if not path.startswith(top + "/") or not os.path.isfile(path):
+        if not path.startswith(top + "/"):
             return False
+        if not os.path.isfile(path):
+            if not os.path.isdir(os.path.join(top, path[len(top) + 1 :].split("/")[0])):
+                return False
+            self.answer(404, b"")
+            return True
         with open(path, "rb") as f:
             body = f.read()
         kind = {".html": "text/html", ".json": "application/json"}.get(os.path.splitext(path)[1])
@@ -487,6 +495,21 @@ class Web(http.server.BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         self.wfile.write(b"".join(b"4\r\nabc%d\r\n" % i for i in range(3)) + b"0\r\n\r\n")
+
+    def at_git(self, query, body):
+        url = urllib.parse.urlsplit(self.path)
+        cgi = {
+            "GIT_PROJECT_ROOT": os.path.join(self.server.state.dir, "git"), "GIT_HTTP_EXPORT_ALL": "1",
+            "PATH_INFO": url.path[4:], "QUERY_STRING": url.query, "REQUEST_METHOD": self.command,
+            "CONTENT_TYPE": self.headers.get("Content-Type", ""), "REMOTE_USER": "somebody", "PATH": "/usr/bin:/bin",
+            "HTTP_CONTENT_ENCODING": self.headers.get("Content-Encoding", ""), "REMOTE_ADDR": "192.0.2.2",
+            "GIT_PROTOCOL": self.headers.get("Git-Protocol", ""), "CONTENT_LENGTH": str(len(body)),
+        }  # fmt: skip
+        done = subprocess.run(["git", "http-backend"], input=body, env=cgi, capture_output=True, timeout=20)
+        head, _, page = done.stdout.partition(b"\r\n\r\n")
+        fields = dict(line.split(": ", 1) for line in head.decode().splitlines())
+        kind = fields.pop("Content-Type", "text/plain")
+        self.answer(int(fields.pop("Status", "200").split()[0]), page, kind, **fields)
 
     def at_ws(self, query, body):
         key = self.headers.get("Sec-WebSocket-Key", "") + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
@@ -678,12 +701,13 @@ def internet_servers(state):
 
 def start_http2(state):
     node = shutil.which("node", path="/usr/local/bin:/usr/bin:/bin")
-    if not node:
-        return None
+    if not node or state.http2:
+        return state.http2
     server = subprocess.Popen(
         [node, "-e", H2_SERVER, state.dir, str(H2_PORT)], stdout=subprocess.PIPE, preexec_fn=die_with_parent
     )
-    return H2_PORT if server.stdout.readline() else None
+    state.http2 = H2_PORT if server.stdout.readline() else None
+    return state.http2
 
 
 def internet_side(state, control):
