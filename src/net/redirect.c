@@ -298,6 +298,23 @@ static int listen_transparent(struct net_listeners *l, bool has6, struct err *e)
 	return has6 ? add_listener(l, &v6, e) : 0;
 }
 
+/* localhost:PORT inside is what it is outside, unless a program here has the port already. */
+static void listen_on_localhost(const struct net_setup *s, struct net_listeners *l, bool has6)
+{
+	static const unsigned char loopback4[4] = {127, 0, 0, 1}, loopback6[16] = {[15] = 1};
+	struct err ignored;
+
+	for (unsigned i = 0; i < NET_LOCALHOST_PORTS && s->localhost_ports[i]; i++) {
+		uint16_t port = s->localhost_ports[i];
+		struct wanted v4 = {AF_INET, SOCK_STREAM, loopback4, port, false};
+		struct wanted v6 = {AF_INET6, SOCK_STREAM, loopback6, port, false};
+
+		(void)!add_listener(l, &v4, &ignored);
+		if (has6)
+			(void)!add_listener(l, &v6, &ignored);
+	}
+}
+
 static int listen_on_ports(const struct net_setup *s, struct net_listeners *l, bool has6,
 			   struct err *e)
 {
@@ -447,7 +464,10 @@ static int try_tproxy(const struct net_setup *s, struct net_listeners *l, bool h
 		return -1;
 	if (tproxy_add(s) < 0)
 		return err_sys(e, "cannot add a tproxy rule");
-	return is_proven(s, l, has6) ? 0 : err_set(e, ERR_SYSTEM, "the tproxy rule has no effect");
+	if (!is_proven(s, l, has6))
+		return err_set(e, ERR_SYSTEM, "the tproxy rule has no effect");
+	listen_on_localhost(s, l, has6);
+	return 0;
 }
 
 static int try_ports(const struct net_setup *s, struct net_listeners *l, bool has6, struct err *e)

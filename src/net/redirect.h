@@ -7,7 +7,8 @@
 #include "base/base.h"
 #include "net/rules.h"
 
-#define NET_PORTS_MAX 12 /* TCP ports that can be redirected without tproxy */
+#define NET_LOCALHOST_PORTS 12 /* of the host's loopback, at their own places */
+#define NET_PORTS_MAX 12       /* TCP ports that can be redirected without tproxy */
 /* A pair (IPv4, IPv6) for names, for each UDP port and for TCP; without tproxy for each TCP port, and the proxies. */
 #define NET_LISTENERS_MAX (2 + 2 * NET_UDP_PORTS + 2 * NET_PORTS_MAX + 2)
 
@@ -21,7 +22,8 @@ struct net_setup {
 	unsigned char prefix6[8];	 /* ULA /64 of its synthetic addresses */
 	struct network networks[64];	 /* of rules */
 	uint16_t udp_ports[NET_UDP_PORTS];
-	uint16_t tcp_ports[NET_PORTS_MAX + 1]; /* for kernels without tproxy: 0 ends */
+	uint16_t localhost_ports[NET_LOCALHOST_PORTS + 1]; /* TCP; 0 ends */
+	uint16_t tcp_ports[NET_PORTS_MAX + 1];		   /* for kernels without tproxy: 0 ends */
 };
 
 /*

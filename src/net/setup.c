@@ -68,5 +68,6 @@ void net_setup_from(struct net_setup *s, const void *policy)
 	/* More networks than rows may have been left out: egress decides in any case. */
 	s->everything = net_policy_mode(policy) == NET_PUBLIC || count == ARRAY_LEN(s->networks);
 	s->udp_count = (uint8_t)net_policy_udp_ports(policy, s->udp_ports);
+	(void)!net_policy_localhost_ports(policy, s->localhost_ports, NET_LOCALHOST_PORTS);
 	choose_ports(s, policy);
 }

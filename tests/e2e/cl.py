@@ -334,12 +334,12 @@ def gone(mark, timeout=5):
 class Terminal:
     """cloche on a pseudo-terminal."""
 
-    def __init__(self, *args, rows=24, cols=80, env=None, cwd=None):
+    def __init__(self, *args, rows=24, cols=80, env=None, cwd=None, under=()):
         self.master, slave = pty.openpty()
         self.text = ""
         self.resize(rows, cols, tell=False)
         self.p = subprocess.Popen(
-            argv(args),
+            [*under, *argv(args)],
             stdin=slave,
             stdout=slave,
             stderr=slave,

@@ -2,6 +2,10 @@
 
 import hashlib
 import json
+import os
+import shutil
+import signal
+import subprocess
 
 import cl
 import netlab
@@ -64,6 +68,206 @@ class Rules(Case):
         self.assertIn("--allow %s:80" % netlab.WEB, rec["denials"][0]["explain"])
         rec = self.record("--allow", netlab.WEB + ":80", "--", *self.curl(address))
         self.assertEqual(rec["stdout"], "200\n", rec)
+
+
+class NoWayAround(Case):
+    def refused_by(self, rec, text):
+        """Nothing came back, and a denial says why."""
+        self.assertNotIn("200", rec["stdout"], rec)
+        self.assertIn(text, " ".join(d["explain"] for d in rec["denials"]), rec)
+
+    def test_names_that_lead_to_private_addresses(self):
+        names = ("loopback", "own", "private", "cgnat", "metadata", "mapped", "private6")
+        before = self.lab.ask("host_requests")
+        rec = self.record("--allow", "*.example.com", "--", "sh", "-c",
+                          "for a in %s; do curl -s http://$a.example.com:8081/; done; true" % " ".join(names))  # fmt: skip
+        explained = [d["explain"] for d in rec["denials"]]
+        for name in names:
+            self.assertTrue([x for x in explained if x.startswith(name + ".example.com leads to ")], (name, explained))
+        self.assertEqual(self.lab.ask("requests"), [])
+        self.assertEqual(self.lab.ask("host_requests"), before)
+
+    def test_two_rules_open_a_private_address(self):
+        rec = self.record("--allow", "private.example.com", "--allow", "10.0.0.5:80", "--",
+                          *self.curl("http://private.example.com/"))  # fmt: skip
+        self.assertEqual(rec["stdout"], "200\n", rec)
+
+    def test_a_name_that_changes_its_address(self):
+        url = "http://rebind.example.com/"
+        rec = self.record("--net", "public", "--", *self.curl(url, url, url))
+        self.assertIn("10.0.0.5", " ".join(d["explain"] for d in rec["denials"]), rec)
+        self.assertNotIn("::ffff:10.0.0.5", [r["address"] for r in self.lab.ask("requests")])
+
+    def test_public_is_not_private(self):
+        for url in ("http://10.0.0.5/", "http://169.254.169.254/", "http://%s:8081/" % netlab.HOST, "http://[fd00::5]/"):
+            rec = self.record("--net", "public", "--", *self.curl(url))
+            self.assertNotIn("200", rec["stdout"], rec)
+            self.assertNotEqual(rec["denials"], [], url)
+        rec = self.record("--net", "public", "--", *self.curl("http://%s/" % netlab.WEB, "https://example.org/"))
+        self.assertEqual(rec["stdout"], "200\n200\n", rec)
+
+    def test_another_server_name(self):
+        rec = self.record("--allow", "example.com", "--", "curl", "-sk", "--connect-to", "evil.com:443:example.com:443",
+                          "https://evil.com/")  # fmt: skip
+        self.refused_by(rec, "TLS asks for evil.com")
+        self.assertEqual(self.lab.ask("requests"), [])
+
+    def test_another_host(self):
+        rec = self.record("--allow", "example.com", "--", "curl", "-s", "-H", "Host: evil.com", "http://example.com/")
+        self.assertIn("evil.com", " ".join(d["explain"] for d in rec["denials"]), rec)
+        self.assertEqual(self.lab.ask("requests"), [])
+
+    def test_deny_wins(self):
+        rec = self.record("--net", "public", "--deny", "*.evil.com", "--deny", "evil.com", "--",
+                          *self.curl("http://www.evil.com/"))  # fmt: skip
+        self.assertEqual(rec["exit_code"], 6, rec)
+        self.assertEqual(self.lab.ask("queries"), [])
+
+    def test_without_ip_there_is_no_way_out(self):
+        """Neither raw packets, nor other families, nor another name server."""
+        rec = self.record("--allow", "example.com", "--", *cl.py(
+            "import socket\n"
+            "for f, t, p in ((17, 3, 0), (2, 3, 1), (2, 3, 255), (40, 1, 0)):\n"
+            "    try: socket.socket(f, t, p); print('got', f, t, p)\n"
+            "    except OSError: pass\n"
+            "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(2)\n"
+            "try: s.connect(('9.9.9.9', 53)); s.send(b'x' * 20); print(s.recv(99))\n"
+            "except OSError as e: print(e.errno)"))  # fmt: skip
+        self.assertEqual(rec["stdout"], "13\n", rec)
+        self.assertEqual(self.lab.ask("queries"), [])
+
+
+class Bounds(Case):
+    def test_bytes(self):
+        rec = self.record("--allow", "example.com", "--net-rx", "100K", "--", *self.curl("http://example.com/large?n=900000"))
+        self.assertNotEqual(rec["exit_code"], 0)
+        self.assertEqual([d["explain"] for d in rec["denials"]], ["rx_bytes"], rec)
+        self.assertLess(rec["net_rx_bytes"], 500000)
+
+    def test_connections(self):
+        rec = self.record("--allow", "example.com", "--net-connections", "2", "--",
+                          *self.curl(*["http://example.com/"] * 4))  # fmt: skip
+        self.assertEqual(rec["stdout"], "200\n200\n000\n", rec)
+        self.assertEqual(rec["denials"][0]["explain"], "connections")
+
+    def test_rate(self):
+        url = "http://example.com/large?n=300000"
+        quick = self.record("--allow", "example.com", "--", *self.curl(url))["duration_ms"]
+        slow = self.record("--allow", "example.com", "--net-rate", "200K", "--", *self.curl(url))["duration_ms"]
+        self.assertGreater(slow, quick + 500)
+
+    def test_denials_are_grouped_and_bounded(self):
+        rec = self.record("--net", "allow", "--", *cl.py(
+            "import socket\nfor i in range(300):\n"
+            "    for _ in range(2):\n"
+            "        try: socket.getaddrinfo('n%d.example.com' % i, 80)\n"
+            "        except OSError: pass"), timeout=60)  # fmt: skip
+        self.assertLess(len(rec["denials"]), 80)
+        self.assertGreaterEqual(sum(d["count"] for d in rec["denials"]), 600)
+
+
+class Ways(Case):
+    def test_ipv6(self):
+        rec = self.record("--allow", "v6.example.com", "--", *self.curl("https://v6.example.com/"))
+        self.assertEqual(rec["stdout"], "200\n", rec)
+
+    def test_a_port_of_the_hosts_loopback(self):
+        port = netlab.LOOPBACK
+        for url in ("http://localhost:%d/", "http://127.0.0.1:%d/", "http://host.docker.internal:%d/"):
+            rec = self.record("--allow", "localhost:%d" % port, "--", *self.curl(url % port))
+            self.assertEqual(rec["stdout"], "200\n", (url, rec))
+        rec = self.record("--allow", "localhost:5432", "--", *self.curl("http://localhost:%d/" % port))
+        self.assertEqual(rec["exit_code"], 7, rec)
+
+    def test_udp(self):
+        ask = ("import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM); s.settimeout(5)\n"
+               "s.connect((socket.gethostbyname('example.com'), %d)); s.send(b'hello'); print(s.recv(9).decode())")  # fmt: skip
+        rec = self.record("--allow", "udp://example.com:%d" % netlab.UDP_ECHO, "--", *cl.py(ask % netlab.UDP_ECHO))
+        self.assertEqual(rec["stdout"], "hello\n", rec)
+
+    def test_explicit_proxies(self):
+        for proxy in ("http://198.19.255.254:3128", "socks5h://198.19.255.254:1080"):
+            rec = self.record("--allow", "example.com", "--", "sh", "-c", "for a in example.com evil.com; do "
+                              "curl -s -x %s -o /dev/null -w '%%{http_code}\n' https://$a/; done" % proxy)  # fmt: skip
+            self.assertEqual(rec["stdout"].split()[0], "200", rec)
+            self.assertNotEqual(rec["exit_code"], 0)
+            self.assertIn(("connect", "evil.com:443"), self.denials(rec))
+
+    def test_own_servers_stay_its_own(self):
+        rec = self.record("--net", "public", "--", *cl.py(
+            "import socket\nl = socket.create_server(('127.0.0.1', 8081))\n"
+            "c = socket.create_connection(('127.0.0.1', 8081)); a = l.accept()[0]\n"
+            "a.sendall(b'mine'); print(c.recv(9).decode())"))  # fmt: skip
+        self.assertEqual((rec["stdout"], rec["denials"]), ("mine\n", []), rec)
+
+    def test_with_code_and_a_terminal(self):
+        r = self.lab.run("code", "--lang", "python", "--allow", "example.com", "-e",
+                         "import urllib.request as u; print(u.urlopen('https://example.com/').status)")  # fmt: skip
+        self.assertEqual(r.out, "200\n", str(r))
+        t = cl.Terminal("run", "--tty", "--allow", "example.com", "--", *self.curl("http://example.com/"), under=self.lab.under)
+        self.addCleanup(t.stop)
+        t.expect("200")
+        self.assertEqual(t.close(), 0)
+
+
+class Faults(Case):
+    FETCH = "curl -s -o /dev/null -w '%{http_code}\\n' -m 10 http://example.com/"
+
+    def egress_of(self, p):
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open("/proc/%s/stat" % pid, encoding="latin-1") as f:
+                    name, rest = f.read().rsplit(")", 1)
+            except OSError:
+                continue
+            if name.endswith("(cloche-egress") and int(rest.split()[1]) == p.pid:
+                return int(pid)
+        return None
+
+    def run_and(self, act, then, *args):
+        p = cl.start(command=[*self.lab.under, cl.CLOCHE, "run", "--json", *args, "--", "sh", "-c", self.FETCH + "; read x; " + then],
+                     stdin=subprocess.PIPE, cwd=self.dir)  # fmt: skip
+        pid = cl.wait_for(lambda: self.egress_of(p))
+        cl.wait_for(lambda: self.lab.ask("requests"))
+        act(pid)
+        return json.loads(cl.finish(p, input=b"\n").out)
+
+    def test_egress_is_killed_and_comes_again(self):
+        # The first attempts may come while nobody listens: they are refused at once.
+        rec = self.run_and(lambda pid: os.kill(pid, signal.SIGKILL), "until %s; do sleep 0.1; done" % self.FETCH,
+                           "--allow", "example.com")  # fmt: skip
+        codes = rec["stdout"].split()
+        self.assertEqual((codes[0], codes[-1], set(codes[1:-1]) - {"000"}), ("200", "200", set()), rec)
+        self.assertIn("started again", " ".join(rec["notes"]))
+
+    def test_with_a_ca_it_does_not(self):
+        rec = self.run_and(lambda pid: os.kill(pid, signal.SIGKILL), self.FETCH, "--allow", "example.com inspect")
+        self.assertEqual((rec["exit_code"], rec["stdout"]), (6, "200\n000\n"), rec)
+        self.assertIn("The network was lost", " ".join(rec["notes"]))
+
+    def test_the_name_server_is_down(self):
+        self.lab.ask("dns", state="servfail")
+        rec = self.record("--allow", "example.com", "--", *self.curl("http://example.com/"))
+        self.assertIn(rec["stdout"], ("502\n", "000\n"), rec)
+
+    def test_without_the_program_nothing_is_run(self):
+        shutil.copy(cl.CLOCHE, self.path("cloche"))
+        r = cl.command(self.path("cloche"), "run", "--allow", "example.com", "--", "echo", "ran")
+        self.assertEqual((r.code, r.out), (125, ""), str(r))
+        self.assertIn("cloche-egress", r.err)
+
+    def test_a_program_that_ends_at_once_leaves_refusals(self):
+        shutil.copy(cl.CLOCHE, self.path("cloche"))
+        shutil.copy("/bin/false", self.path("cloche-egress"))
+        r = self.lab.command(self.path("cloche"), "run", "--json", "--allow", "example.com", "--",
+                             *self.curl("http://example.com/"), timeout=40)  # fmt: skip
+        rec = json.loads(r.out)
+        self.assertEqual(rec["exit_code"], 6, rec)
+        self.assertIn("cloche-egress", " ".join(rec["notes"]))
+
+    def test_nothing_is_left(self):
+        rec = self.record("--allow", "example.com", "-t", "1s", "--", "sh", "-c", "curl -s http://example.com/slow?s=20")
+        self.assertEqual(rec["status"], "timeout")
 
 
 class Log(Case):

@@ -142,6 +142,9 @@ static bool setup_suffices(const struct net_setup *now, const struct net_setup *
 		good = has_network(now, &wanted->networks[i]);
 	for (unsigned i = 0; good && i < wanted->udp_count; i++)
 		good = has_port(now->udp_ports, now->udp_count, wanted->udp_ports[i]);
+	for (unsigned i = 0; good && wanted->localhost_ports[i]; i++)
+		good = has_port(now->localhost_ports, ARRAY_LEN(now->localhost_ports),
+				wanted->localhost_ports[i]);
 	for (unsigned i = 0; good && wanted->tcp_ports[i]; i++)
 		good = has_port(now->tcp_ports, ARRAY_LEN(now->tcp_ports), wanted->tcp_ports[i]);
 	return good;

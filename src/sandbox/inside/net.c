@@ -111,6 +111,7 @@ int net_visit(int anchor, void (*run)(void *arg), void *arg, struct err *e)
 {
 	static char stack[STACK_SIZE] __attribute__((aligned(16)));
 	struct visit v = {.anchor = anchor, .run = run, .arg = arg};
+	int dumpable = prctl(PR_GET_DUMPABLE, 0, 0, 0, 0);
 	pid_t pid;
 
 	/* Without an exit signal no other wait of this process sees the child. */
@@ -119,6 +120,9 @@ int net_visit(int anchor, void (*run)(void *arg), void *arg, struct err *e)
 		return err_sys(e, "cannot create a process");
 	while (waitpid(pid, NULL, __WCLONE) < 0 && errno == EINTR)
 		continue;
+	/* To enter a user namespace makes the memory, which is ours, undumpable: /proc/self would be root's then. */
+	if (dumpable == 1)
+		prctl(PR_SET_DUMPABLE, 1, 0, 0, 0);
 	errno = v.errnum;
 	return v.entered ? 0 : err_sys(e, "cannot enter the network namespace");
 }

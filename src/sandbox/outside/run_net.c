@@ -22,13 +22,14 @@ struct run_net {
 	struct net_setup setup;
 	struct run_secrets secrets;
 	struct attempts attempts;
-	struct egress_meter meter;
-	int sock;      /* to egress; -1: it was not started, or is gone */
-	pid_t pid;     /* 0: not started */
+	struct egress_meter meter, before; /* of this instance, of earlier ones */
+	int sock;			   /* to egress; -1: it was not started, or is gone */
+	pid_t pid;			   /* 0: not started */
+	int names;			   /* memfd: addresses that stand for names; -1: none yet */
+	unsigned starts, ended;
 	bool is_known; /* to egress: the sandbox was added */
 	bool is_lost;
-	char *ca;	/* PEM; NULL: there is none */
-	struct err why; /* it could not be started */
+	char *ca; /* PEM; NULL: there is none */
 };
 
 /* ---- the program ---- */
@@ -93,11 +94,11 @@ static int tell_rules(struct run_net *n, const char *id, struct err *e)
 	return tell(n, &(struct egress){.type = EGRESS_RULES}, id, &fd, 1, e);
 }
 
-/* The sandbox as egress is to know it, or only the listeners of one that it knows. */
-static int tell_listeners(struct run_net *n, const struct plan *p, const struct net_listeners *l,
-			  struct err *e)
+/* type: EGRESS_ADD or EGRESS_LISTENERS. */
+static int tell_sandbox(struct run_net *n, uint32_t type, const struct plan *p,
+			const struct net_listeners *l, struct err *e)
 {
-	struct egress m = {.type = n->is_known ? EGRESS_LISTENERS : EGRESS_ADD};
+	struct egress m = {.type = type};
 
 	m.add.how = (uint8_t)l->how;
 	m.add.fd_count = (uint8_t)l->count;
@@ -134,13 +135,52 @@ static void end_program(struct run_net *n)
 	n->pid = 0;
 }
 
-/* Once for each program that is started. */
-static int introduce(struct run_net *n, const struct plan *p, const struct net_listeners *l,
-		     struct err *e)
+/* An address stands for the same name whichever instance gave it away. */
+static int tell_names(struct run_net *n, const char *id, struct err *e)
 {
-	if (start(n, e) < 0 || tell_listeners(n, p, l, e) < 0)
+	auto_close int fd = -1;
+
+	if (n->names < 0) {
+		n->names = memfd_create("names", MFD_CLOEXEC);
+		if (n->names < 0 || fcntl(n->names, F_SETFL, O_APPEND) < 0)
+			return err_sys(e, "cannot keep the names of the sandbox");
+	}
+	fd = fcntl(n->names, F_DUPFD_CLOEXEC, 3);
+	return fd < 0 ? err_sys(e, "cannot hand over the names of the sandbox")
+		      : tell(n, &(struct egress){.type = EGRESS_NAMES}, id, &fd, 1, e);
+}
+
+static uint64_t left(uint64_t budget, uint64_t used)
+{
+	return !budget ? 0 : used < budget ? budget - used : 1;
+}
+
+/* Budgets are of the run, and egress counts from its own start. */
+static void keep_meter(struct run_net *n)
+{
+	struct net_policy *p = (struct net_policy *)(void *)buf_head(&n->rules);
+
+	p->budget.tx_bytes = left(p->budget.tx_bytes, n->meter.tx_bytes);
+	p->budget.rx_bytes = left(p->budget.rx_bytes, n->meter.rx_bytes);
+	p->budget.connections = (uint32_t)left(p->budget.connections, n->meter.connections);
+	n->before.tx_bytes += n->meter.tx_bytes;
+	n->before.rx_bytes += n->meter.rx_bytes;
+	n->meter = (struct egress_meter){.open = 0};
+}
+
+/*
+ * Once for each program that is started. The listeners come last: without rules egress would refuse what is asked
+ * for already.
+ */
+static int introduce(struct run_net *n, const struct plan *p, struct err *e)
+{
+	const struct net_listeners none = {0};
+
+	if (start(n, e) < 0 || tell_sandbox(n, EGRESS_ADD, p, &none, e) < 0 ||
+	    tell_names(n, p->id, e) < 0)
 		return -1;
 	n->is_known = true;
+	n->starts++;
 	if (run_secrets_send(&n->secrets, n->sock, p->id) < 0)
 		return err_sys(e, "cannot hand over the secrets");
 	return tell_rules(n, p->id, e);
@@ -149,16 +189,51 @@ static int introduce(struct run_net *n, const struct plan *p, const struct net_l
 /* No copy of a listener stays here: connections would wait in it when the program is gone. */
 static void hand_over(struct keeper *k)
 {
+	struct err ignored;
 	struct run_net *n = k->network;
 	struct net_listeners *l = &k->net.made.listeners;
-	int rc = n->is_known ? tell_listeners(n, &k->plan, l, &n->why)
-			     : introduce(n, &k->plan, l, &n->why);
 
-	if (rc < 0) {
+	if ((!n->is_known && introduce(n, &k->plan, &ignored) < 0) ||
+	    tell_sandbox(n, EGRESS_LISTENERS, &k->plan, l, &ignored) < 0) {
 		n->is_lost = true;
 		end_program(n);
 	}
 	net_listeners_close(l);
+}
+
+struct renewal {
+	const struct net_setup *setup;
+	struct net_listeners listeners;
+	struct err err;
+};
+
+static void renew(void *arg)
+{
+	struct renewal *r = arg;
+
+	(void)!net_redirect(r->setup, &r->listeners, &r->err);
+}
+
+#define STARTS_MOST 5 /* of one run: whatever ends the program may be inside */
+
+/*
+ * The program has ended, and its listeners with it. New ones wait for the next connection. A CA ends with the
+ * program that made it, and programs inside would not believe another one.
+ */
+static void lose(struct keeper *k)
+{
+	struct err ignored;
+	struct run_net *n = k->network;
+	struct renewal r = {.setup = &n->setup};
+
+	end_program(n);
+	keep_meter(n);
+	n->ended++;
+	n->is_known = false;
+	n->is_lost = n->ca || n->starts >= STARTS_MOST ||
+		     net_visit(k->net.made.anchor, renew, &r, &ignored) < 0 || !r.listeners.count;
+	if (!n->is_lost)
+		k->net.made.listeners = r.listeners;
 }
 
 /* ---- while it runs ---- */
@@ -219,16 +294,15 @@ static int receive(struct run_net *n, uint32_t *ret_type)
 	return 1;
 }
 
-static void receive_all(struct run_net *n)
+static void receive_all(struct keeper *k)
 {
+	struct run_net *n = k->network;
 	int rc = 1;
 
 	for (int i = 0; i < MESSAGES_AT_ONCE && rc > 0; i++)
 		rc = receive(n, &(uint32_t){0});
-	if (rc < 0) {
-		n->is_lost = true;
-		end_program(n);
-	}
+	if (rc < 0)
+		lose(k);
 }
 
 void run_net_serve(struct keeper *k, const struct pollfd *polls, size_t count)
@@ -239,7 +313,8 @@ void run_net_serve(struct keeper *k, const struct pollfd *polls, size_t count)
 		if (!polls[i].revents)
 			continue;
 		if (polls[i].fd == n->sock) {
-			receive_all(n);
+			receive_all(k);
+			return;
 		} else {
 			hand_over(k);
 			return;
@@ -279,7 +354,7 @@ int run_net_make(struct keeper *k, const struct sandbox_request *request, struct
 		return err_field(e, ERR_UNSUPPORTED, "net",
 				 "net: cloche-egress, which serves networks, is not installed");
 	n = must_alloc(calloc(1, sizeof(*n)));
-	n->sock = -1;
+	n->sock = n->names = -1;
 	n->program = request->egress;
 	k->network = n;
 	if (attempts_open(&n->attempts, s->net_log, e) < 0 ||
@@ -324,7 +399,6 @@ static void trust(struct plan *p, const char *pem)
 
 int run_net_plan(struct keeper *k, struct err *e)
 {
-	const struct net_listeners none = {0};
 	struct run_net *n = k->network;
 
 	if (!n)
@@ -336,7 +410,7 @@ int run_net_plan(struct keeper *k, struct err *e)
 	if (!n->secrets.rows && !net_policy_inspects(buf_head(&n->rules)))
 		return 0;
 	/* Programs must find the CA from the start. */
-	if (introduce(n, &k->plan, &none, e) < 0 || await_ca(n, e) < 0)
+	if (introduce(n, &k->plan, e) < 0 || await_ca(n, e) < 0)
 		return -1;
 	trust(&k->plan, n->ca);
 	return 0;
@@ -369,13 +443,16 @@ void run_net_report(struct keeper *k, struct result *r)
 
 	if (!n)
 		return;
-	r->net_tx_bytes = n->meter.tx_bytes;
-	r->net_rx_bytes = n->meter.rx_bytes;
+	r->net_tx_bytes = n->before.tx_bytes + n->meter.tx_bytes;
+	r->net_rx_bytes = n->before.rx_bytes + n->meter.rx_bytes;
 	attempts_report(&n->attempts, k->plan.spec->net, r);
 	if (n->is_lost)
 		plan_note(&k->plan,
-			  "The network was lost: cloche-egress could not be started or has "
-			  "ended. Everything was refused from then on.");
+			  "The network was lost: cloche-egress could not be started or has ended. "
+			  "Everything was refused from then on.");
+	else if (n->ended)
+		plan_note(&k->plan, "cloche-egress has ended and was started again: connections "
+				    "of that moment were lost.");
 }
 
 void run_net_done(struct keeper *k)
@@ -385,6 +462,7 @@ void run_net_done(struct keeper *k)
 	if (!n)
 		return;
 	end_program(n);
+	close_fd(&n->names);
 	run_secrets_done(&n->secrets);
 	attempts_done(&n->attempts);
 	free(n->ca);
