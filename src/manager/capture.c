@@ -35,6 +35,8 @@ static void capture_free(struct capture_run *c)
 	free(c);
 }
 
+#define ESCAPED_LEN 6 /* of a byte, at most */
+
 /* The largest length that it can have in the record. */
 static size_t printed_len(const struct capture *c, bool base64)
 {
@@ -48,7 +50,7 @@ static size_t printed_len(const struct capture *c, bool base64)
 		for (size_t j = 0; j < parts[i].len; j++) {
 			unsigned char b = (unsigned char)parts[i].bytes[j];
 
-			n += b < ' ' || b >= 0x7f || b == '"' || b == '\\' ? 6 : 1;
+			n += b < ' ' || b >= 0x7f || b == '"' || b == '\\' ? ESCAPED_LEN : 1;
 		}
 	return base64 ? (c->head_len + c->tail_len) / 3 * 4 + 4 : n;
 }
@@ -67,10 +69,13 @@ static bool answer_fits(struct capture_run *c)
 	struct budget *b = c->out.budget;
 	const struct result *r = &c->result;
 	size_t kept = c->out.held + c->err.held;
+	size_t output = r->out.head_len + r->out.tail_len + r->err.head_len + r->err.tail_len;
 	bool fits;
 
 	budget_give(b, kept);
-	fits = budget_has(b, printed_len(&r->out, r->base64) + printed_len(&r->err, r->base64));
+	/* As a rule, there is room in any case: a megabyte takes a millisecond to look through. */
+	fits = budget_has(b, output * ESCAPED_LEN + 8) ||
+	       budget_has(b, printed_len(&r->out, r->base64) + printed_len(&r->err, r->base64));
 	budget_count(b, kept);
 	return fits || !kept;
 }

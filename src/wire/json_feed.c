@@ -469,6 +469,17 @@ json_t *json_feed_end(struct json_feed *f, struct err *e)
 	return take_ptr(f->root);
 }
 
+json_t *json_feed_take(struct json_feed *f)
+{
+	f->failed = true;
+	return take_ptr(f->root);
+}
+
+size_t json_feed_values(const struct json_feed *f)
+{
+	return f->values;
+}
+
 json_t *json_feed_whole(const char *bytes, size_t len, bool allow_nul, struct err *e)
 {
 	struct json_feed *f = json_feed_new(JSON_FEED_VALUES, allow_nul);

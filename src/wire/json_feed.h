@@ -25,6 +25,10 @@ struct json_feed *json_feed_new(size_t max_values, bool allow_nul);
 int json_feed_add(struct json_feed *f, const char *bytes, size_t len, struct err *e);
 /* The caller owns the value. */
 json_t *json_feed_end(struct json_feed *f, struct err *e);
+/* The same, of a text that is no value or not whole: what was built of it, or NULL. */
+json_t *json_feed_take(struct json_feed *f);
+/* How many were built. */
+size_t json_feed_values(const struct json_feed *f);
 void json_feed_free(struct json_feed *f);
 /* A whole text at once. */
 json_t *json_feed_whole(const char *bytes, size_t len, bool allow_nul, struct err *e);

@@ -116,6 +116,17 @@ void exchange_keep(struct exchange *x, size_t bytes)
 	exchange_count(x);
 }
 
+void exchange_end_feed(struct exchange *x)
+{
+	struct exchange_internal *in = x->internal;
+
+	if (!in->feed)
+		return;
+	in->json_values = json_feed_values(in->feed);
+	in->unfinished = json_feed_take(in->feed);
+	json_feed_free(take_ptr(in->feed));
+}
+
 static void exchange_free(struct exchange *x)
 {
 	struct exchange_internal *in = x->internal;
@@ -124,9 +135,8 @@ static void exchange_free(struct exchange *x)
 	in->reply_len = in->extra = 0;
 	buf_done(&in->out);
 	exchange_count(x);
-	json_decref(x->json);
-	budget_give(in->bodies, in->held);
-	json_feed_free(in->feed);
+	exchange_end_feed(x);
+	json_bin_add(x, x->json ? x->json : in->unfinished);
 	/* Some time later, once for many. */
 	if (in->held >= TRIM_MIN && !in->server->trim.place)
 		loop_timer_set(x->api->loop, &in->server->trim, 1000);

@@ -174,6 +174,8 @@ struct exchange_internal {
 	/* request body */
 	struct buf body;
 	struct json_feed *feed; /* the body instead, if it is JSON */
+	json_t *unfinished;	/* what was built of one that was refused */
+	size_t json_values;	/* how many it had */
 	struct budget *bodies;	/* which the bytes held of it are counted in */
 	size_t held;
 	size_t body_max, discarded;
@@ -255,6 +257,8 @@ void exchange_tell_gone(struct exchange *x);
 const char *exchange_decode(struct exchange *x, const char *text, size_t len, bool query);
 /* A piece of the body; returns how much of it was taken. */
 size_t exchange_feed(struct exchange *x, const char *bytes, size_t len);
+/* No more of the body is parsed; what there is of it is the exchange's now. */
+void exchange_end_feed(struct exchange *x);
 /* The body is complete. */
 void exchange_complete(struct exchange *x);
 /* The connection is done with it. */
@@ -271,6 +275,10 @@ bool reply_is_sent(const struct exchange *x);
 bool reply_waits(const struct exchange *x);
 /* Writes what the socket takes, at most TURN_BYTES. */
 void reply_flush(struct exchange *x);
+
+/* json_bin.c */
+/* Frees the body, in turns if it is large, and gives back what it took of the budget of bodies. */
+void json_bin_add(struct exchange *x, json_t *value);
 
 /* long_json.c */
 /* Takes an answer with many items over, to print it in turns; false: it is printed at once. */

@@ -378,7 +378,7 @@ void router_body(struct exchange *x)
 	x->body_len = in->body.len;
 	if (in->feed)
 		x->json = json_feed_end(in->feed, &e);
-	json_feed_free(take_ptr(in->feed));
+	exchange_end_feed(x);
 	if (e.kind)
 		exchange_error(x, &e);
 	else if (!idempotency_begin(x))

@@ -185,6 +185,8 @@ static void on_accept(void *arg, uint32_t events)
 		p->watch.fd = fd;
 		name_address(p, &sa);
 		add_peer(n->server, p);
+		if (loop_turn_is_over(n->server->api->loop))
+			return;
 	}
 }
 

@@ -417,6 +417,7 @@ class Returned(Raw):
         loud = json.dumps({"shell": "head -c 3000000 /dev/zero | tr '\\0' x; sleep 300"}).encode()
         body = ("Content-Type: application/json", "Content-Length: %d" % len(loud))
         upload = box.path + "/files?path=f"
+        values = b'{"cmd":["true"],"x":[' + b'[1,{"a":2}],' * 8000 + b"1]}"
         eid = box.start(cmd=["cat"], tty=True)
         requests = [
             head("POST /v1/run HTTP/1.1", auth, *body) + loud,
@@ -424,6 +425,8 @@ class Returned(Raw):
             head("POST %s/exec HTTP/1.1" % box.path, auth, "Accept: text/event-stream", *body) + loud,
             head("POST /v1/run HTTP/1.1", auth, "Content-Length: 900000") + b'{"cmd":["' + b"x" * 800000,
             head("POST /v1/run HTTP/1.1", auth, "Transfer-Encoding: chunked") + b"5\r\n[1,2,\r\nzz",
+            head("POST /v1/run HTTP/1.1", auth, "Content-Length: %d" % len(values)) + values,
+            head("POST /v1/run HTTP/1.1", auth, "Content-Length: 900000") + values[:-2],
             head("PUT %s HTTP/1.1" % upload, auth, "Content-Length: 9000000") + b"x" * 500000,
             head("PUT %s HTTP/1.1" % upload, auth, "Transfer-Encoding: chunked") + b"5\r\nabcde\r\n",
             head("POST /v1/sandboxes HTTP/1.1", auth, "Content-Length: 2") + b"{}",

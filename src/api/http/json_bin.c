@@ -1,0 +1,85 @@
+/* Bodies with many values are freed in several turns of their tenant. */
+#include "api/http/http_internal.h"
+
+#include "manager/manager.h"
+
+#define AT_ONCE 2000 /* values that are freed without ado */
+
+struct json_bin {
+	struct loop *loop;
+	struct loop_task task;
+	json_t *open[JSON_FEED_DEPTH + 1]; /* each was in the one before */
+	size_t depth;
+	struct budget *budget; /* which the body is counted in, until it is gone */
+	size_t held;
+};
+
+/* Takes one member out of a container; NULL: it is empty. */
+static json_t *take_member(json_t *from)
+{
+	size_t count = json_array_size(from);
+	void *first;
+	json_t *member;
+
+	if (json_is_array(from)) {
+		if (!count)
+			return NULL;
+		member = json_incref(json_array_get(from, count - 1));
+		json_array_remove(from, count - 1);
+		return member;
+	}
+	first = json_object_iter(from);
+	if (!first)
+		return NULL;
+	member = json_incref(json_object_iter_value(first));
+	json_object_del(from, json_object_iter_key(first));
+	return member;
+}
+
+static bool is_ours(const json_t *value)
+{
+	return value->refcount == 1 && (json_is_array(value) || json_is_object(value));
+}
+
+static void free_some(void *arg)
+{
+	struct json_bin *b = arg;
+	json_t *member;
+
+	while (b->depth) {
+		member = take_member(b->open[b->depth - 1]);
+		if (!member)
+			json_decref(b->open[--b->depth]);
+		else if (is_ours(member) && b->depth < ARRAY_LEN(b->open))
+			b->open[b->depth++] = member;
+		else
+			json_decref(member);
+		if (b->depth && loop_turn_is_over(b->loop)) {
+			loop_task_add(b->loop, &b->task);
+			return;
+		}
+	}
+	budget_give(b->budget, b->held);
+	free(b);
+}
+
+void json_bin_add(struct exchange *x, json_t *value)
+{
+	struct exchange_internal *in = x->internal;
+	struct json_bin *b;
+
+	if (!value || in->json_values <= AT_ONCE || !is_ours(value)) {
+		json_decref(value);
+		budget_give(in->bodies, in->held);
+		return;
+	}
+	b = must_alloc(calloc(1, sizeof(*b)));
+	*b = (struct json_bin){
+		.loop = x->api->loop, .depth = 1, .budget = in->bodies, .held = in->held};
+	b->open[0] = value;
+	b->task = (struct loop_task){
+		.call = free_some,
+		.arg = b,
+		.user = shares_user(manager_shares(x->api->manager), exchange_tenant(x))};
+	loop_task_add(b->loop, &b->task);
+}
