@@ -10,7 +10,9 @@
 static const struct known {
 	const char *name, *hosts, *header, *prefix;
 } known[] = {
-	{"ANTHROPIC_API_KEY", "api.anthropic.com", "x-api-key: {}", "sk-ant-api03-"},
+	/* Clients of old send x-api-key, newer ones do as everybody. */
+	{"ANTHROPIC_API_KEY", "api.anthropic.com", "x-api-key: {} | Authorization: Bearer {}",
+	 "sk-ant-api03-"},
 	{"ANTHROPIC_AUTH_TOKEN", "api.anthropic.com", "Authorization: Bearer {}", ""},
 	{"GEMINI_API_KEY", "generativelanguage.googleapis.com", "x-goog-api-key: {} | query:key",
 	 "AIza"},

@@ -33,6 +33,8 @@ PROGRAMS = sorted(os.path.basename(path) for path in glob.glob(os.path.join(HERE
 SURVIVE = "e2b_survive.mjs"  # in two parts, between which the daemon is killed
 PROVIDER = "provider.mjs"  # a second daemon has its sandboxes run by the first
 TLS = "tls.mjs"  # in the laboratory, where the daemon has a domain
+SECRETS = "secrets.mjs"  # in a sandbox in the laboratory
+KEYS = {"OPENAI_API_KEY": "sk-proj-real-openai-0123456789", "ANTHROPIC_API_KEY": "sk-ant-api03-real-anthropic-0123"}
 DOMAIN = "cloche.test"
 PROGRAM_SECONDS = 420
 
@@ -145,8 +147,80 @@ def run_tls(program):
     return result
 
 
+ANSWERS = {
+    ("api.openai.com", "/v1/chat/completions"): """{"id": "c1", "object": "chat.completion", "created": 1, "model": "m",
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "four"}}]}""",
+    ("api.openai.com", "/v1/models"): '{"object": "list", "data": [{"id": "m", "object": "model", "created": 1}]}',
+    ("api.anthropic.com", "/v1/messages"): """event: message_start
+data: {"type": "message_start", "message": {"id": "m1", "type": "message", "role": "assistant", "model": "m",
+data: "content": [], "stop_reason": null, "usage": {"input_tokens": 1, "output_tokens": 1}}}
+
+event: content_block_start
+data: {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+
+event: content_block_delta
+data: {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "five"}}
+
+event: content_block_stop
+data: {"type": "content_block_stop", "index": 0}
+
+event: message_delta
+data: {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}}
+
+event: message_stop
+data: {"type": "message_stop"}
+
+""",
+}
+
+
+def use_secrets(daemon, lab, program):
+    for name, value in KEYS.items():
+        put = {"value": value}
+        harness.until(lambda: daemon.put("/v1/secrets/" + name, put).status == 200, "the signer")
+    for (host, path), text in ANSWERS.items():
+        lab.publish(host, path, text)
+    lab.publish("api.openai.com", ".auth", "Authorization: Bearer " + KEYS["OPENAI_API_KEY"])
+    lab.publish("api.anthropic.com", ".auth", "Authorization: Bearer " + KEYS["ANTHROPIC_API_KEY"])
+    made = daemon.post("/v1/sandboxes", {"secrets": list(KEYS), "volumes": [{"name": "clients", "path": "/mnt/clients"}]})
+    if made.status != 201:
+        say(f"FAIL {program}: {made}")
+        return 0, 1, 0
+    done = daemon.post("/v1/sandboxes/%s/exec" % made.json["id"], {"cmd": ["node", "/mnt/clients/" + program]}).json
+    text = done["stdout"] + done["stderr"]
+    print(text.rstrip())
+    found = SUMMARY.findall(text)
+    leaked = any(value in text for value in KEYS.values())
+    if leaked:
+        say(f"FAIL {program}: a key came into the sandbox")
+    return (0, 1, 0) if leaked or not found else tuple(map(int, found[-1]))
+
+
+def run_secrets(program):
+    """The programs inside have placeholders; the servers want the keys."""
+    lab = netlab.Lab().start()
+    daemon = harness.Daemon(lab=lab)
+    key = os.path.join(daemon.dir, "master")
+    with open(key, "w", encoding="ascii") as out:
+        out.write("cd" * 32)
+    os.chmod(key, 0o400)
+    daemon.config = "keys: {master: {file: %s}}\nvolumes: {clients: {path: %s}}\n" % (key, CLIENTS)
+    result = 0, 1, 0
+    try:
+        daemon.start()
+        result = use_secrets(daemon, lab, program)
+    finally:
+        if result[1]:
+            say("-- the daemon's log\n" + daemon.read_log()[-10000:])
+        daemon.stop()
+        lab.stop()
+    return result
+
+
 def run(daemon, program):
     say(f"-- {program}")
+    if program == SECRETS:
+        return run_secrets(program)
     if program == TLS:
         return run_tls(program)
     env = environment(daemon, program.split(".")[0])

@@ -26,7 +26,7 @@ Paths that the HTTP servers know: / reflects the request as JSON; /echo returns 
 /drip (the header lines, a byte in each packet); /ws echoes WebSocket frames; /git/NAME.git is a repository
 lab.dir/git/NAME.git that anybody may push to. Of requests with the header X-Keep, ask("requests") has all header lines
 and the body. A file www/HOST/PATH below lab.dir comes before them; what else is asked for in www/HOST/DIRECTORY is
-not found.
+not found. www/HOST/.auth has a header line without which HOST answers 401.
 """
 
 import base64
@@ -426,6 +426,8 @@ class Web(http.server.BaseHTTPRequestHandler):
         if "X-Keep" in self.headers:
             kept = {"headers": dict(self.headers.items()), "body": body[:4096].decode("latin-1")}
         self.server.state.note(self.server.state.requests, **seen, **kept)
+        if self.is_denied(host):
+            return
         first = url.path.strip("/").split("/")[0]
         known = getattr(self, "at_" + first, None) if first else None
         if self.serve_file(host, url.path):
@@ -454,8 +456,21 @@ class Web(http.server.BaseHTTPRequestHandler):
             return True
         with open(path, "rb") as f:
             body = f.read()
-        kind = {".html": "text/html", ".json": "application/json"}.get(os.path.splitext(path)[1])
-        self.answer(200, body, kind or "application/octet-stream")
+        kinds = {".html": "text/html", ".json": "application/json"}
+        kind = "application/json" if body[:1] == b"{" else "text/event-stream" if body[:6] == b"event:" else None
+        self.answer(200, body, kinds.get(os.path.splitext(path)[1]) or kind or "application/octet-stream")
+        return True
+
+    def is_denied(self, host):
+        """A file .auth of a host has the header that its clients must send."""
+        path = os.path.join(self.server.state.dir, "www", host, ".auth")
+        if not os.path.isfile(path):
+            return False
+        with open(path, encoding="ascii") as f:
+            name, _, value = f.read().strip().partition(": ")
+        if self.headers.get(name) == value:
+            return False
+        self.answer(401, b"", WWW_Authenticate='Basic realm="laboratory"')
         return True
 
     def at_echo(self, query, body):
