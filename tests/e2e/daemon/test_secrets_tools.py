@@ -60,18 +60,18 @@ class Tools(harness.Case):
             self.skipTest("git's server is not installed")
         box = self.use("GITHUB_TOKEN", "Authorization: Basic " + harness.b64(b"x-access-token:" + TOKEN.encode()),
                        "github.com")
-        bare = os.path.join(_lab.dir, "www", "github.com", "one.git")
+        bare = os.path.join(_lab.dir, "git", "one.git")
         for args in (("init", "-q", "--bare", "-b", "main", bare), ("-C", bare, "config", "http.receivepack", "true")):
             subprocess.run(["git", *args], check=True)
         self.sh(box, """set -e; cd /tmp; git init -q -b main one; cd one; echo text >file; git add file
             git -c user.name=a -c user.email=a@b commit -qm first
-            git push -q "https://x-access-token:$GITHUB_TOKEN@github.com/one.git" main""")
+            git push -q "https://x-access-token:$GITHUB_TOKEN@github.com/git/one.git" main""")
         self.assertEqual(subprocess.run(["git", "-C", bare, "-c", "safe.directory=*", "show", "main:file"],
                                         capture_output=True, check=True).stdout, b"text\n")
-        again = self.sh(box, 'cd /tmp; git clone -q "https://x-access-token:$GITHUB_TOKEN@github.com/one.git" two && '
+        again = self.sh(box, 'cd /tmp; git clone -q "https://x-access-token:$GITHUB_TOKEN@github.com/git/one.git" two && '
                              "cat two/file two/.git/config; env")
         self.assertIn("text", again)
-        r = box.sh("GIT_TERMINAL_PROMPT=0 git clone -q https://x-access-token:wrong@github.com/one.git /tmp/three")
+        r = box.sh("GIT_TERMINAL_PROMPT=0 git clone -q https://x-access-token:wrong@github.com/git/one.git /tmp/three")
         self.assertNotEqual(r["exit_code"], 0)
 
     def test_pip(self):

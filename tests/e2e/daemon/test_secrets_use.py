@@ -46,6 +46,7 @@ def settings(daemon):
     return (
         "pool_size: 0\nkeys: {master: {file: %s}}\n"
         "secrets:\n  CONFIGURED: {from: {file: %s}, hosts: [example.com], header: 'X-Api-Key: {}'}\n"
+        "  LOST: {from: {file: /nonexistent/value}, hosts: [example.com]}\n"
         % (file("master", "ab" * 32), file("value", FROM_FILE))
     )
 
@@ -330,6 +331,20 @@ class Life(Case):
         self.assertEqual(box.put("/network", {**rules, "secrets": []}).json["secrets"], [])
         self.assertEqual(self.auth(box, f'-H "Authorization: Bearer {mark}"'), "Bearer " + mark)
         self.assertEqual(box.sh("printenv KEY")["exit_code"], 1)
+
+    def test_refused_change(self):
+        """The signer has no value for one of them: nothing changes."""
+        self.assertError(self.d.post("/v1/sandboxes", {"secrets": ["LOST"]}), 500)
+        box = self.box(secrets=["KEY"])
+        refused = box.put("/network", {"net": "allow", "secrets": ["KEY", "LOST"]})
+        self.assertError(refused, 500)
+        self.assertIn("LOST", refused.error["message"])
+        self.assertEqual(box.get("/network").json["secrets"], ["KEY"])
+        old = role("egress")
+        os.kill(old, signal.SIGKILL)
+        harness.until(lambda: role("egress") not in (None, old), "another egress")
+        harness.until(lambda: self.curl(box, AUTH)["exit_code"] == 0, "the network")
+        self.assertEqual(self.auth(box), "Bearer " + VALUE)
 
     def test_forks_and_snapshots(self):
         box = self.box(secrets=["KEY"])
