@@ -126,7 +126,7 @@ void conn_deny(struct conn *c, const char *why, const char *remedy)
 
 	if (c->dead)
 		return;
-	if (!c->name[0] || c->upstream == UPSTREAM_OPEN)
+	if (!c->peer[0] && (!c->name[0] || c->upstream == UPSTREAM_OPEN))
 		net_address_text(c->address, false, address);
 	record_denial(c->uplink, &d);
 	end_refused(c);
@@ -446,11 +446,12 @@ static void refuse_upstream(struct conn *c)
 
 void conn_decide(const struct conn *c, unsigned method, const char *path, struct net_answer *ret)
 {
+	bool by_name = c->peer[0] || (c->name[0] && c->upstream != UPSTREAM_OPEN);
 	struct net_question q = {.name = c->name[0] ? c->name : NULL,
-				 .address = c->name[0] && c->upstream != UPSTREAM_OPEN ? NULL
-										       : c->address,
+				 .address = by_name ? NULL : c->address,
 				 .port = c->port,
 				 .own = c->is_own,
+				 .peer = c->peer[0] != '\0',
 				 .method = method,
 				 .path = path};
 
@@ -505,7 +506,29 @@ static void dial_or_refuse(struct conn *c, bool allowed)
 		return;
 	}
 	loop_timer_set(c->uplink->role->loop, &c->timer, ms ? ms : CONNECT_MS);
-	dial_start(c);
+	if (c->peer[0])
+		segment_dial(c);
+	else
+		dial_start(c);
+}
+
+/* Decides by name. In an isolated network a name is a sandbox, or nothing. */
+static void decide_destination(struct conn *c)
+{
+	struct uplink *peer = NULL;
+	struct err e = {0};
+
+	c->peer[0] = '\0';
+	if (segment_is_isolated(c->uplink) && c->name[0] && !str_equal(c->name, "localhost"))
+		peer = segment_find(c->uplink, c->name, &e);
+	if (peer)
+		memcpy(c->peer, peer->id, sizeof(c->peer));
+	conn_decide(c, 0, NULL, &c->answer);
+	if (!e.kind && !c->uplink->role->is_held)
+		return;
+	c->answer.allowed = false;
+	snprintf(c->answer.why, sizeof(c->answer.why), "%s", e.kind ? e.msg : "audit");
+	c->answer.remedy[0] = '\0';
 }
 
 void conn_verdict(struct uplink *s, uint64_t serial, bool allow)
@@ -535,13 +558,8 @@ void conn_dial(struct conn *c, const char *name, const unsigned char address[16]
 		memset(c->address, 0, 16);
 	c->port = port;
 	c->upstream = UPSTREAM_WAITING;
-	conn_decide(c, 0, NULL, &c->answer);
-	if (c->uplink->role->is_held) {
-		c->answer.allowed = false;
-		snprintf(c->answer.why, sizeof(c->answer.why), "audit");
-		c->answer.remedy[0] = '\0';
-		refuse_upstream(c);
-	} else if (!c->answer.allowed && c->uplink->asks)
+	decide_destination(c);
+	if (!c->answer.allowed && c->uplink->asks && !c->uplink->role->is_held)
 		ask(c);
 	else
 		dial_or_refuse(c, c->answer.allowed);
@@ -556,6 +574,7 @@ void conn_close_server(struct conn *c)
 		.watch = {.fd = -1, .call = on_stream, .arg = &c->server, .user = &c->uplink->user},
 		.at_once = READ_LEAST};
 	c->upstream = UPSTREAM_NONE;
+	c->peer_step = PEER_NONE;
 	c->tunnelled = c->tunnel_asked = false;
 }
 
@@ -588,10 +607,21 @@ void conn_dial_refused(struct conn *c, const struct net_answer *a)
 	refuse_upstream(c);
 }
 
+static bool is_same_peer(const struct conn *c)
+{
+	const struct uplink *peer = segment_find(c->uplink, c->name, NULL);
+
+	return peer && str_equal(peer->id, c->peer);
+}
+
 void conn_check_again(struct conn *c)
 {
 	if (c->dead || c->upstream == UPSTREAM_NONE || c->is_asked)
 		return;
+	if (c->peer[0] && !is_same_peer(c)) {
+		conn_deny(c, "the sandbox has left the segment", NULL);
+		return;
+	}
 	conn_decide(c, 0, NULL, &c->answer);
 	if (!c->answer.allowed)
 		conn_deny(c, c->answer.why, c->answer.remedy);

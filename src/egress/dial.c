@@ -62,7 +62,7 @@ static bool is_localhost(const char *name)
 
 bool dial_is_by_proxy(const struct conn *c)
 {
-	return c->uplink->role->settings.proxy[0] && !is_localhost(c->name);
+	return c->uplink->role->settings.proxy[0] && !c->peer[0] && !is_localhost(c->name);
 }
 
 static void dial_won(struct attempt *a)
@@ -107,16 +107,14 @@ static void on_attempt(void *arg, uint32_t events)
 		attempt_failed(a, error ? error : ECONNREFUSED);
 }
 
-/* 0: begun, or even done (then d is gone: *ret_won); -1 with errno. */
-static int attempt_begin(struct dial *d, const unsigned char address[16])
+/* Takes over the fd. -1 with errno. */
+static int attempt_connect(struct dial *d, int fd, const unsigned char address[16])
 {
 	struct attempt *a = &d->attempts[d->attempt_count];
 	struct sockaddr_storage to;
 	socklen_t len = address_to(address, d->port, &to);
-	int on = 1, fd = socket(to.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int on = 1;
 
-	if (fd < 0)
-		return -1;
 	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
 	if (connect(fd, (struct sockaddr *)&to, len) < 0 && errno != EINPROGRESS) {
 		int error = errno;
@@ -139,6 +137,14 @@ static int attempt_begin(struct dial *d, const unsigned char address[16])
 	d->attempt_count++;
 	d->open_count++;
 	return 0;
+}
+
+static int attempt_begin(struct dial *d, const unsigned char address[16])
+{
+	int family = address_is_v4(address) ? AF_INET : AF_INET6;
+	int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+
+	return fd < 0 ? -1 : attempt_connect(d, fd, address);
 }
 
 /* Begins with the next address; all have failed: says so. */
@@ -264,18 +270,39 @@ static void dial_name(struct dial *d, const char *name)
 	}
 }
 
-void dial_start(struct conn *c)
+static struct dial *dial_new(struct conn *c)
 {
 	struct dial *d = must_alloc(calloc(1, sizeof(*d)));
-	char host[EGRESS_TEXT];
-	struct resolved one = {.count = 1};
 
 	d->conn = c;
 	d->port = c->port;
 	d->query = (struct resolver_query){.call = on_resolved, .arg = d};
 	d->timer = (struct loop_timer){.call = on_next, .arg = d};
-	d->by_proxy = dial_is_by_proxy(c);
 	c->dial = d;
+	return d;
+}
+
+void dial_peer(struct conn *c, int fd, const unsigned char from[16], const unsigned char to[16])
+{
+	struct dial *d = dial_new(c);
+	struct sockaddr_storage a;
+	socklen_t len = address_to(from, 0, &a);
+	auto_close int mine = fd;
+
+	if (bind(fd, (struct sockaddr *)&a, len) == 0 &&
+	    attempt_connect(d, take_fd(&mine), to) == 0)
+		return;
+	d->last_error = errno;
+	dial_next(d);
+}
+
+void dial_start(struct conn *c)
+{
+	struct dial *d = dial_new(c);
+	char host[EGRESS_TEXT];
+	struct resolved one = {.count = 1};
+
+	d->by_proxy = dial_is_by_proxy(c);
 	if (d->by_proxy) {
 		if (proxy_host(c->uplink->role->settings.proxy, host, &d->port))
 			dial_name(d, host);

@@ -132,9 +132,15 @@ static bool name_is_allowed(struct lookup *l)
 	}
 	if (conn_is_host(l->name))
 		q.name = "localhost";
+	else if (segment_is_isolated(l->uplink))
+		q.peer = segment_find(l->uplink, l->name, &e) != NULL;
+	if (e.kind) {
+		snprintf(l->answer.why, sizeof(l->answer.why), "%s", e.msg);
+		return false;
+	}
 	uplink_decide(l->uplink, &q, &l->answer);
-	if (l->answer.allowed)
-		return true;
+	if (l->answer.allowed || q.peer)
+		return l->answer.allowed;
 	q.udp = true;
 	uplink_decide(l->uplink, &q, &udp);
 	if (udp.allowed)

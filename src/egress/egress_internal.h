@@ -69,6 +69,9 @@ struct uplink {
 	struct role *role;
 	struct uplink *next, **back;
 	char id[IPC_ID], owner[IPC_ID];
+	char group[IPC_NAME], name[IPC_NAME]; /* of its isolated segment, or "" */
+	bool peer_is_asked;		      /* the broker owes a socket; see segment.c */
+	struct loop_timer peer_next;
 	bool asks;
 	unsigned char own4[4], own6[16], prefix6[8];
 	struct loop_user user; /* its share of the loop */
@@ -131,6 +134,9 @@ enum upstream {
 	UPSTREAM_FAILED,  /* could not be reached; recorded */
 };
 
+/* Of a connection into another sandbox. */
+enum peer_step { PEER_NONE, PEER_WAITS, PEER_IS_ASKED };
+
 /* One side of a connection. */
 struct stream {
 	struct conn *conn;
@@ -166,6 +172,8 @@ struct conn {
 	void *state; /* of the handler */
 	/* The destination. name is canonical; "": an address was dialled. */
 	char *name;
+	char peer[IPC_ID]; /* the sandbox of the same segment that has the name; or "" */
+	enum peer_step peer_step;
 	unsigned char address[16]; /* the literal one, or the one that was checked and dialled */
 	uint16_t port;
 	enum upstream upstream;
@@ -239,6 +247,8 @@ void conn_pass(struct stream *from, struct stream *to);
 /* dial.c: names to addresses to a connected socket. Ends with one of the three calls below. */
 void dial_start(struct conn *c);
 void dial_stop(struct conn *c);
+/* The same for a peer: takes over a socket of its namespace. Both addresses are in that namespace. */
+void dial_peer(struct conn *c, int fd, const unsigned char from[16], const unsigned char to[16]);
 /* Does the connection go through the operator's proxy? */
 bool dial_is_by_proxy(const struct conn *c);
 /* conn.c, called by dial.c: takes over the fd. */
@@ -358,6 +368,20 @@ struct datagram {
 ssize_t datagram_receive(int fd, void *room, size_t size, struct datagram *ret);
 /* From the address that was asked. */
 void datagram_reply(int fd, const struct datagram *to, const void *bytes, size_t len);
+
+/* ---- segment.c: sandboxes that reach each other ---- */
+
+/* The sandbox that s may mean by this name; NULL: none. e, which may be NULL, says why. */
+struct uplink *segment_find(const struct uplink *s, const char *name, struct err *e);
+bool segment_is_isolated(const struct uplink *s);
+void segment_set(struct uplink *s, const struct egress_segment *m);
+/* Instead of dial_start. */
+void segment_dial(struct conn *c);
+/* Takes over the fd; -1: refused. */
+void segment_socket(struct uplink *s, const struct egress_peer *m, int fd);
+void segment_ask_next(void *uplink);
+/* Something about s has changed: connections to it are judged again. */
+void segment_check_again(struct uplink *s);
 
 /* ---- dns.c, udp.c ---- */
 

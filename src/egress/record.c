@@ -101,7 +101,7 @@ static void fill_record(struct conn *c, enum egress_phase phase, const char *why
 	ret->inspected = c->inspected;
 	ret->port = c->port;
 	copy_text(ret->name, sizeof(ret->name), c->name);
-	if (!c->name[0] || c->upstream == UPSTREAM_OPEN)
+	if (!c->peer[0] && (!c->name[0] || c->upstream == UPSTREAM_OPEN))
 		net_address_text(c->address, false, ret->address);
 	copy_text(ret->rule, sizeof(ret->rule), c->answer.rule);
 	copy_text(ret->why, sizeof(ret->why), why);

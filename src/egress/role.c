@@ -63,6 +63,12 @@ static void serve_uplink(struct uplink *s, const struct egress *m, int *fds, str
 		uplink_listen(s, &m->add, fds, e);
 		memset(fds, -1, EGRESS_FDS * sizeof(*fds));
 		break;
+	case EGRESS_SEGMENT:
+		segment_set(s, &m->segment);
+		break;
+	case EGRESS_PEER_SOCKET:
+		segment_socket(s, &m->peer, take_fd(&fds[0]));
+		break;
 	default:
 		err_set(e, ERR_UNSUPPORTED, "unexpected message");
 	}

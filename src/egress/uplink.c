@@ -202,6 +202,7 @@ int uplink_set_rules(struct uplink *s, int fd, struct err *e)
 	for (struct conn *c = s->conns; c; c = c->next)
 		conn_check_again(c);
 	flows_check_again(s);
+	segment_check_again(s);
 	index_put(s->role, old);
 	return s->rules ? inspect_uplink(s, e) : -1;
 }
@@ -309,6 +310,8 @@ int uplink_listen(struct uplink *s, const struct egress_add *a, const int *fds, 
 {
 	bool ok = true;
 
+	flows_free(s);
+	close_listeners(s);
 	memcpy(s->own4, a->own4, sizeof(s->own4));
 	memcpy(s->own6, a->own6, sizeof(s->own6));
 	memcpy(s->prefix6, a->prefix6, sizeof(s->prefix6));
@@ -341,6 +344,7 @@ int uplink_add(struct role *r, const struct egress_add *a, const int *fds, struc
 	s->open = (struct budget){
 		.max = UINT64_MAX, .pool = &r->open_pool, .is_operator = r->one_run};
 	s->refill = (struct loop_timer){.call = on_refill, .arg = s};
+	s->peer_next = (struct loop_timer){.call = segment_ask_next, .arg = s};
 	s->next = r->uplinks;
 	s->back = &r->uplinks;
 	if (s->next)
@@ -359,7 +363,10 @@ void uplink_remove(struct uplink *s)
 		conn_reset(c);
 	while (s->conns)
 		conn_free(s->conns);
+	s->group[0] = '\0';
+	segment_check_again(s);
 	loop_timer_stop(r->loop, &s->refill);
+	loop_timer_stop(r->loop, &s->peer_next);
 	record_tick(s);
 	record_meter(s, EGRESS_GONE);
 	record_done(s);

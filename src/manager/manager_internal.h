@@ -337,6 +337,8 @@ int network_check(struct manager *m, const struct caller *who, const struct sand
 		  struct err *e);
 /* Has the broker enforce the rules of its spec; on success the step finds the answer in j->reply. */
 void network_bring(struct job *j, job_step step);
+/* segment.c: the group and the name in it. */
+void segment_fill(const struct sandbox *s, struct ipc_network *ret);
 void network_is(struct sandbox *s, int mode, int how);
 /* "none" "tproxy" "ports" "lost" */
 const char *network_how(const struct sandbox *s);

@@ -136,6 +136,7 @@ void network_bring(struct job *j, job_step step)
 	memcpy(m.network.id, s->id, sizeof(m.network.id));
 	memcpy(m.network.snapshot, j->kind == JOB_START ? s->kept : s->o.snapshot,
 	       sizeof(m.network.snapshot));
+	segment_fill(s, &m.network);
 	job_ask_with(j, &m, fd, step);
 }
 
@@ -169,11 +170,13 @@ static void swap_network(struct sandbox_spec *a, struct sandbox_spec *b)
 	a->deny = b->deny;
 	a->net_limits = b->net_limits;
 	a->secrets = b->secrets;
+	a->net_group = b->net_group;
 	b->net = old.net;
 	b->allow = old.allow;
 	b->deny = old.deny;
 	b->net_limits = old.net_limits;
 	b->secrets = old.secrets;
+	b->net_group = old.net_group;
 }
 
 static void change_failed(struct job *j, const struct err *e)

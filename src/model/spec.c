@@ -49,6 +49,8 @@ const struct field spec_fields[] = {
 	 "a destination: example.com:443, *.example.com, 10.0.0.0/8, or a set such as pypi"},
 	{"deny", 0, FIELD_LIST, AT(deny), 0, 0, 0, NULL, "RULE",
 	 "a destination that it may not reach; wins over --allow"},
+	{"net_group", 0, FIELD_STRING, AT(net_group), FIELD_WIDENS, 0, 0, NULL, "GROUP",
+	 "with net isolated: its sandboxes reach those of the same group and owner"},
 	{"net_rate", 0, FIELD_RATE, AT(net_limits.rate), FIELD_WIDENS, 125, 1ULL << 40, NULL,
 	 "RATE", "bandwidth each way: 100Mbit, 10MB (no bound)"},
 	{"net_tx", 0, FIELD_SIZE, AT(net_limits.tx_bytes), FIELD_WIDENS, 1, 0, NULL, "SIZE",
@@ -378,7 +380,7 @@ static int refuse_unbuilt(const struct sandbox_spec *s, struct err *e)
 	static const struct {
 		const char *field;
 		int last_built; /* values of the enum above it are not built yet */
-	} rows[] = {{"level", LEVEL_PROCESS}, {"provider", PROVIDER_NS}, {"net", NET_PUBLIC}};
+	} rows[] = {{"level", LEVEL_PROCESS}, {"provider", PROVIDER_NS}};
 
 	if (s->provider == PROVIDER_E2B && s->level <= LEVEL_PROCESS)
 		return err_field(e, ERR_UNSUPPORTED, "provider",
@@ -557,6 +559,13 @@ static int finish_net(struct sandbox_spec *s, struct err *e)
 			return err_field(e, ERR_INVALID, fields[i],
 					 "%s: net is none; needs net allow, public or isolated",
 					 fields[i]);
+	if (s->net_group && s->net != NET_ISOLATED)
+		return err_field(e, ERR_INVALID, "net_group", "net_group: needs net isolated");
+	if (s->net_group && !str_only(s->net_group, STR_ALNUM "._-", 1, SPEC_GROUP_MAX))
+		return err_field(e, ERR_INVALID, "net_group",
+				 "net_group: wants up to %d letters, digits, dots, dashes and "
+				 "underscores",
+				 SPEC_GROUP_MAX);
 	return 0;
 }
 

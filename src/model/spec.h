@@ -26,6 +26,8 @@ enum encoding { ENCODING_UTF8, ENCODING_BASE64 };
 
 #define WARM_KINDS 3 /* of lanes in a warm host (warm/warm.h) */
 
+#define SPEC_GROUP_MAX 63
+
 struct limits {
 	uint64_t memory_bytes;
 	uint64_t cpus_milli;
@@ -62,6 +64,7 @@ struct sandbox_spec {
 	char *cwd_file;	 /* gets the directory in which the command ended */
 	bool keep_control, diff, empty, no_git, tools, tty, json;
 	struct net_limits net_limits;
+	char *net_group;		  /* of its isolated segment; NULL: none */
 	struct list allow, deny;	  /* rules of the network: net/rules.h */
 	struct list secrets;		  /* model/secret.h */
 	struct list mounts;		  /* SRC:DST[:ro|rw] */

@@ -344,7 +344,6 @@ void policy_explain(const struct policy *policy, FILE *to)
 	     policy->spec.level == LEVEL_PROCESS ? "runs; what it leaves behind is killed"
 	     : policy->spec.tty			 ? "on a terminal of its own"
 						 : "runs as pid 2");
-	fprintf(to, "Not built yet: network mode isolated; level vm; providers other than ns (e2b "
-		    "is the daemon's).\n"
+	fprintf(to, "Not built yet: level vm; providers other than ns (e2b is the daemon's).\n"
 		    "  Asking for one is refused.\n");
 }

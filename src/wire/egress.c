@@ -26,8 +26,9 @@ static const struct egress_string record_texts[] = {
 	TEXT(record.rule),    TEXT(record.why),	   TEXT(record.remedy),
 	TEXT(record.program), TEXT(record.secret), {0}};
 static const struct egress_string verdict_texts[] = {TEXT(verdict.id), {0}};
-static const struct egress_string peer_texts[] = {
-	TEXT(peer.id), TEXT(peer.peer), TEXT(peer.name), {0}};
+static const struct egress_string segment_texts[] = {
+	TEXT(segment.id), TEXT(segment.group), TEXT(segment.name), {0}};
+static const struct egress_string peer_texts[] = {TEXT(peer.id), TEXT(peer.peer), {0}};
 
 /* How many fds come with a message. */
 enum egress_fds { NO_FD, ONE_FD, MAYBE_FD, COUNTED_FDS };
@@ -40,7 +41,7 @@ static const struct shape {
 	[EGRESS_SETTINGS] = {no_texts, 0, ONE_FD},
 	[EGRESS_ADD] = {add_texts, sizeof(struct egress_add), COUNTED_FDS},
 	[EGRESS_RULES... EGRESS_SECRETS] = {id_texts, IPC_ID, ONE_FD},
-	[EGRESS_PEER] = {peer_texts, sizeof(struct egress_peer), NO_FD},
+	[EGRESS_SEGMENT] = {segment_texts, sizeof(struct egress_segment), NO_FD},
 	[EGRESS_PEER_SOCKET] = {peer_texts, sizeof(struct egress_peer), MAYBE_FD},
 	[EGRESS_VERDICT] = {verdict_texts, sizeof(struct egress_verdict), NO_FD},
 	[EGRESS_REMOVE] = {id_texts, IPC_ID, NO_FD},

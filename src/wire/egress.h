@@ -19,8 +19,8 @@ enum egress_type {
 	EGRESS_RULES, /* id; fd: sealed memfd, a struct net_policy. Closes connections that it forbids */
 	EGRESS_NAMES, /* id; fd: the name file, O_APPEND: names of earlier instances first, new ones are appended */
 	EGRESS_SECRETS, /* id; fd: sealed memfd, rows of struct egress_secret. Replaces all */
-	EGRESS_PEER,	/* egress_peer: a name of the isolated segment; fd -1: it is gone */
-	EGRESS_PEER_SOCKET, /* answer to EGRESS_WANT_PEER; fd: a connected or unconnected socket in the peer's namespace */
+	EGRESS_SEGMENT, /* egress_segment: the isolated segment that it belongs to */
+	EGRESS_PEER_SOCKET, /* egress_peer as in EGRESS_WANT_PEER; fd: a TCP socket in the peer's namespace; none: refused */
 	EGRESS_VERDICT,	  /* egress_verdict: the answer to EGRESS_ASK */
 	EGRESS_REMOVE,	  /* id: closes everything, answers EGRESS_GONE with the last numbers */
 	EGRESS_PING,	  /* answered by EGRESS_PONG, to prove that its loop runs */
@@ -33,8 +33,8 @@ enum egress_type {
 	EGRESS_RECORD,	   /* egress_record: an attempt was decided, or a connection has ended */
 	EGRESS_ASK,	   /* egress_record: mode ask; the connection waits */
 	EGRESS_CA, /* id; fd: memfd, the sandbox's CA certificate in PEM; after EGRESS_RULES that inspect */
-	EGRESS_WANT_PEER, /* egress_peer: a socket in that namespace is needed */
-	EGRESS_GONE,	  /* egress_meter: EGRESS_REMOVE is done */
+	EGRESS_WANT_PEER, /* egress_peer: a socket in the peer's namespace is needed; answered by EGRESS_PEER_SOCKET */
+	EGRESS_GONE, /* egress_meter: EGRESS_REMOVE is done */
 	EGRESS_PONG,
 	EGRESS_FLUSHED, /* egress_meter */
 };
@@ -88,13 +88,17 @@ struct egress_verdict {
 	uint8_t allow; /* once; a rule comes as EGRESS_RULES */
 };
 
+/* Sandboxes of one owner with the same group reach each other, if each of them has mode isolated. */
+struct egress_segment {
+	char id[IPC_ID];
+	char group[IPC_NAME]; /* "": none */
+	char name[IPC_NAME];  /* by which others call it, besides its id; or "" */
+};
+
 struct egress_peer {
 	char id[IPC_ID];   /* of the sandbox that asks */
 	char peer[IPC_ID]; /* of the one that is meant */
-	char name[IPC_NAME];
-	unsigned char address[16]; /* the asker's fixed address in the segment */
-	uint16_t port;
-	uint64_t serial;
+	uint64_t serial;   /* of the connection */
 };
 
 /* One row of EGRESS_SECRETS. The value is wiped with the sandbox. */
@@ -117,6 +121,7 @@ struct egress {
 		struct egress_meter meter;
 		struct egress_record record;
 		struct egress_verdict verdict;
+		struct egress_segment segment;
 		struct egress_peer peer;
 	};
 };

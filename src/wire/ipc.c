@@ -31,7 +31,8 @@ static const struct ipc_text snapshot_texts[] = {TEXT(snapshot.id),
 						 TEXT(snapshot.excluded),
 						 {0}};
 static const struct ipc_text row_texts[] = {TEXT(row.id), TEXT(row.snapshot), TEXT(row.text), {0}};
-static const struct ipc_text network_texts[] = {TEXT(network.id), TEXT(network.snapshot), {0}};
+static const struct ipc_text network_texts[] = {
+	TEXT(network.id), TEXT(network.snapshot), TEXT(network.group), TEXT(network.name), {0}};
 static const struct ipc_text net_record_texts[] = {
 	TEXT(net_record.id),	  TEXT(net_record.name),   TEXT(net_record.address),
 	TEXT(net_record.rule),	  TEXT(net_record.why),	   TEXT(net_record.remedy),

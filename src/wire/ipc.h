@@ -173,6 +173,8 @@ struct ipc_snapshot {
 struct ipc_network {
 	char id[IPC_ID];
 	char snapshot[IPC_ID]; /* names keep the addresses that they had in it; or "" */
+	char group[IPC_NAME];  /* of its isolated segment, or "" */
+	char name[IPC_NAME];   /* by which its group calls it, besides its id; or "" */
 	uint8_t mode;	       /* enum net, of all stages together */
 	uint8_t how;	       /* enum net_redirect */
 	uint8_t asks;	       /* a refused destination is a question */

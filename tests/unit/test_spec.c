@@ -190,7 +190,6 @@ static void test_unbuilt(void **state)
 	static const char *const rows[][2] = {
 		{"level", "vm"},
 		{"provider", "docker"},
-		{"net", "isolated"},
 	};
 
 	(void)state;

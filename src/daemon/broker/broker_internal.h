@@ -52,6 +52,7 @@ struct box_net {
 	void *request;	  /* the request's own rules, as struct net_policy; checked */
 	struct buf rules; /* with the operator's and the owner's stages in front */
 	struct net_setup setup;
+	char group[IPC_NAME], name[IPC_NAME]; /* of its isolated segment, or "" */
 	bool is_prepared; /* its namespace leads to listeners, and egress has them */
 	bool is_leaving;  /* until egress has closed them, because others are needed */
 	bool asks;
@@ -289,6 +290,14 @@ void network_left(struct box *b);
 void network_remove(struct box *b);
 /* Names of a sandbox keep their addresses in snapshots of it, and in what is started from them. */
 void network_names_save(struct daemon *d, const char *sandbox, const char *snapshot);
+
+/* ---- segment.c: sandboxes of one group reach each other ---- */
+/* Checks what the front says. */
+int segment_take(struct box_net *n, const struct ipc_network *m, struct err *e);
+/* Tells egress. */
+void segment_tell(const struct box *b);
+/* Egress wants a socket in the namespace of a peer. */
+void segment_request(struct daemon *d, const struct egress_peer *asked);
 
 /* ---- egress.c: the channel to the role ---- */
 /* A new instance; takes sock. */

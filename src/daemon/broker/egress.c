@@ -226,6 +226,9 @@ static void take_message(struct daemon *d, const struct egress *m, int fd)
 		take_meter(d, &m->meter);
 		answer_flush(d, m->meter.id);
 		break;
+	case EGRESS_WANT_PEER:
+		segment_request(d, &m->peer);
+		break;
 	case EGRESS_PONG:
 		roles_answered(d, ROLE_EGRESS);
 		break;

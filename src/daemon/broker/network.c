@@ -18,6 +18,7 @@ struct net_file {
 	uint32_t size; /* of the rules behind this */
 	uint8_t asks;
 	struct net_setup setup;
+	char group[IPC_NAME], name[IPC_NAME];
 	struct egress_meter before;
 };
 
@@ -309,6 +310,7 @@ static void on_prepared(void *arg, const struct provider_result *r, const struct
 	tell_names(b);
 	n->is_prepared = true;
 	tell_rules(b);
+	segment_tell(b);
 	secrets_prepared(b);
 }
 
@@ -396,6 +398,8 @@ static int write_file(const struct box *b, struct err *e)
 
 	file_name(b, name);
 	snprintf(draft, sizeof(draft), "%s.nnw", b->i.info.id);
+	memcpy(head.group, n->group, sizeof(head.group));
+	memcpy(head.name, n->name, sizeof(head.name));
 	fd = openat(b->d->host.boxes_dir, draft,
 		    O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0 || io_write_all(fd, &head, sizeof(head)) < 0 ||
@@ -453,6 +457,8 @@ static int read_file(struct box *b, struct err *e)
 	b->net->asks = head->asks;
 	b->net->before = head->before;
 	b->net->setup = head->setup;
+	snprintf(b->net->group, sizeof(b->net->group), "%s", head->group);
+	snprintf(b->net->name, sizeof(b->net->name), "%s", head->name);
 	return 0;
 }
 
@@ -578,11 +584,13 @@ static int enforce(struct box *b, struct err *e)
 	changed = make_setup(b);
 	if (write_file(b, e) < 0)
 		return -1;
-	if (b->net->is_prepared && !changed)
+	if (b->net->is_prepared && !changed) {
 		tell_rules(b);
-	else if (b->net->is_prepared)
+		segment_tell(b);
+	}
+	if (b->net->is_prepared && changed)
 		leave_egress(b);
-	else if (!b->net->is_leaving && mode_of(b) != NET_NONE)
+	else if (!b->net->is_prepared && !b->net->is_leaving && mode_of(b) != NET_NONE)
 		return prepare_network(b, e);
 	return 0;
 }
@@ -634,7 +642,10 @@ void network_request(struct daemon *d, struct requester who, const struct ipc *m
 	if (bytes) {
 		fresh = net_new(bytes);
 		fresh->asks = m->network.asks;
-		(void)!change_network(b, fresh, m->network.snapshot, &e);
+		if (segment_take(fresh, &m->network, &e) == 0)
+			(void)!change_network(b, fresh, m->network.snapshot, &e);
+		else
+			net_free(fresh);
 	}
 	if (e.kind) {
 		front_done(d, who, m->network.id, &e);

@@ -347,7 +347,10 @@ int run_net_make(struct keeper *k, const struct sandbox_request *request, struct
 	const struct sandbox_spec *s = request->spec;
 	struct run_net *n;
 
-	/* A run belongs to no group: isolated leaves its own loopback. */
+	if (s->net_group)
+		return err_field(e, ERR_UNSUPPORTED, "net_group",
+				 "net_group: a run has no group; sandboxes of the daemon do");
+	/* Isolated leaves its own loopback. */
 	if (s->net != NET_ALLOW && s->net != NET_PUBLIC)
 		return 0;
 	if (!request->egress)
