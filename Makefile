@@ -76,7 +76,7 @@ WORKER_SRC   := $(call folder,provider/ns/worker)
 # Contains libcurl.
 REMOTE_SRC   := $(call folder,provider/e2b/remote)
 # Reads what registries and archives hold: libcurl, JSON, compressed layers.
-IMAGE_SRC    := $(call folder,image/worker)
+IMAGE_SRC    := $(addprefix src/image/worker/,main.c fetch.c inflate.c)
 IMAGE_LIBS   := libcurl jansson libsodium zlib libzstd
 # Linked with OpenSSL; holds the key of the daemon's certificate.
 TLS_SRC      := $(call folder,daemon/tls)
@@ -299,6 +299,9 @@ unit fuzz-replay e2e escape clients test-v2: all
 	@$(RUN) $@
 compare-escape: all
 	@B=$(B) $(PYTHON) tests/escape/compare.py
+.PHONY: bench-images
+bench-images: $(PROGRAMS)
+	@B=$(B) $(PYTHON) bench/images.py $(BENCH)
 # Thousands of sandboxes with faults, then counts leftovers; not a part of `make test`.
 .PHONY: soak
 SOAK ?= 1000
@@ -442,6 +445,7 @@ help:
 	@echo 'make bench-daemon    the daemon beside docker: exec, a crowd of sandboxes, files, restart'
 	@echo 'make bench-creates   creates a second: from the pool, without one, with CROWD=N sandboxes alive'
 	@echo 'make bench-fair      does a hostile tenant slow down another one? case by case'
+	@echo 'make bench-images    pull and unpack beside skopeo and umoci; starts from an image'
 	@echo 'make bench-versions  is this build as fast as another one? OLD=DIRECTORY of that build'
 	@echo 'make soak-warm       the same for warm sandboxes, whose processes are killed at random'
 	@echo 'make torture         the daemon with failing calls and kills, then checks what was acknowledged; MINUTES=5'

@@ -189,6 +189,64 @@ class Importing(Images):
         self.assertIn("USER", r.err)
 
 
+class Exporting(Images):
+    def export(self, name, *more):
+        self.good(self.image("export", *more, name, self.path("out.tar")))
+        with tarfile.open(self.path("out.tar")) as tar:
+            return {n: tar.extractfile(n).read() for n in tar.getnames()}
+
+    def test_the_same_image_comes_back(self):
+        with open(self.path("holes"), "wb") as out:
+            out.truncate(8 << 20)
+            out.write(b"x" * 5000)
+        sparse = cl.command("tar", "--sparse", "--format", "gnu", "-C", self.dir, "-c", "holes").raw_out
+        kinds = layer(
+            directory("d", mode=0o2755, uid=7), entry("d/su", mode=0o6755, data=b"s"), link("d/l", "su"),
+            link("d/h", "d/su", tarfile.LNKTYPE), entry("disk", tarfile.BLKTYPE, devmajor=8), entry("d/.wh.gone"),
+            entry("n" * 200, data=os.urandom(3000), uid=100000, pax_headers={"SCHILY.xattr.security.x": "1"}),
+            entry("zeros", data=b"\0" * 100000), entry("empty"),
+        )
+        made = self.import_layers("there/and:back", kinds, sparse)
+        files = self.export("there/and:back")
+        for name, data in files.items():
+            if name.startswith("blobs/"):
+                self.assertEqual(images.digest(data)[7:], os.path.basename(name))
+        for one in (shell(), kinds, sparse):
+            self.assertEqual(files["blobs/sha256/" + images.digest(one)[7:]], one)
+        self.good(self.image("rm", "there/and:back"))
+        r = self.image("import", self.path("out.tar"))
+        self.assertEqual(self.good(r), f"{made.id} there/and:back\n")
+
+    def test_others_take_it(self):
+        self.need_program("skopeo")
+        made = self.import_layers("demo:1", layer(entry("x")))
+        self.export("demo:1")
+        self.good(self.image("export", "--dir", made.id, self.path("out")))
+        # Its oci-archive needs root.
+        for source in ("docker-archive:out.tar", "oci:out") + (("oci-archive:out.tar",) if cl.ROOT else ()):
+            r = cl.command(
+                "skopeo", "inspect", "--config", "--raw", source, cwd=self.dir, env=dict(os.environ, HOME=self.dir, TMPDIR=self.dir)
+            )
+            self.assertEqual(images.digest(r.raw_out), made.id, str(r))
+
+    def test_what_cannot_be_had_again(self):
+        self.import_layers("twice", layer(entry("x", data=b"1" * 600), entry("x", data=b"2" * 600)))
+        r = self.image("export", "twice", self.path("out.tar"))
+        self.bad(r, "cannot be written as it was")
+        self.assertEqual([n for n in os.listdir(self.dir) if n.startswith("out")], [])
+
+    def test_a_layer_that_was_changed(self):
+        made = layer(entry("x", data=b"as it was\n"))
+        self.import_layers("changed", made)
+        fs = os.path.join(self.store, "layers", images.digest(made)[7:], "fs")
+        with open(os.path.join(fs, "x"), "w", encoding="ascii") as out:
+            out.write("otherwise\n")
+        self.bad(self.image("export", "changed", "-"), "cannot be written as it was")
+        os.unlink(os.path.join(fs, "x"))
+        os.symlink("/etc/passwd", os.path.join(fs, "x"))
+        self.bad(self.image("export", "changed", "-"), "cannot")
+
+
 class Names(Images):
     def test_tag_rm_prune(self):
         self.import_layers("one:1", layer(entry("only-in-one")))

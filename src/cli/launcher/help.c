@@ -12,6 +12,7 @@ static const char overview[] =
 	"  cloche serve [--config FILE] [--listen ADDR]   the daemon: sandboxes that live on\n"
 	"  cloche create | ps | exec | cp | ls | cat | rm | kill | stats | logs\n"
 	"  cloche pause | resume | snapshot | fork    sandboxes of the daemon; each has --help\n"
+	"  cloche image pull|import|ls|...            root file systems for `run --image NAME`\n"
 	"  cloche secret set|ls|rm                    secrets that sandboxes use and never see\n"
 	"  cloche token create|ls|revoke              API keys of the daemon\n"
 	"  cloche ca show|renew                       the CA of a daemon with --tls self\n"

@@ -83,6 +83,59 @@ static int run_pull(struct verb_call *v, struct err *e)
 	return rc < 0 ? -1 : finish_stdout(0);
 }
 
+/* To a directory that is made, to a file that is replaced as a whole, or to stdout. */
+static int export_to(struct image_maker *m, const struct image *i, const struct verb_call *v,
+		     const char *name, struct err *e)
+{
+	const char *to = v->args[1];
+	auto_free char *part = str_format("%s.part-%d", to, (int)getpid());
+	auto_close int fd = -1;
+
+	if (str_equal(to, "-")) {
+		if (isatty(STDOUT_FILENO))
+			return err_set(e, ERR_INVALID, "stdout is a terminal; name a file");
+		return image_export_tar(m, i, name, STDOUT_FILENO, e);
+	}
+	if (verb_text(v, "dir")) {
+		if (mkdir(to, 0755) == 0)
+			fd = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+		return fd < 0 ? err_sys(e, "cannot make directory %s", to)
+			      : image_export(m, i, name, fd, e);
+	}
+	fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+	if (fd < 0)
+		return err_sys(e, "cannot write %s", part);
+	if (image_export_tar(m, i, name, fd, e) == 0) {
+		if (fsync(fd) == 0 && rename(part, to) == 0)
+			return 0;
+		err_sys(e, "cannot write %s", to);
+	}
+	unlink(part);
+	return -1;
+}
+
+static int run_export(struct verb_call *v, struct err *e)
+{
+	struct image i = {.lock = -1};
+	struct image_reference name;
+	struct programs programs;
+	struct image_maker m;
+	struct err ignored;
+	bool named = image_reference_parse(v->args[0], &name, &ignored) == 0 && name.tag[0];
+	int rc = open_maker(&m, &programs, e);
+
+	if (rc == 0)
+		rc = image_find(&m.store, v->args[0], &i, e);
+	/* An id may look like a name. */
+	if (rc == 0 && named && str_starts(i.hex, v->args[0]))
+		named = false;
+	if (rc == 0)
+		rc = export_to(&m, &i, v, named ? name.name : NULL, e);
+	image_done(&i);
+	image_maker_close(&m);
+	return rc;
+}
+
 /* ---- looking ---- */
 
 static const struct column columns[] = {
@@ -281,7 +334,21 @@ static const struct verb_option pull_options[] = {
 	 NULL},
 };
 
+static const struct verb_option export_options[] = {
+	{"dir", 0, NULL, "make a directory instead of a tar", NULL},
+};
+
 static const struct verb parts[] = {
+	{.name = "export",
+	 .line = "cloche image export [--dir] NAME|ID FILE|DIR|-",
+	 .about = "Writes an OCI layout, with the manifest of `docker save` beside it, as a tar. "
+		  "The "
+		  "id\n"
+		  "stays the same.",
+	 .run = run_export,
+	 ARGS(2, 2),
+	 OPTIONS(export_options),
+	 .is_local = true},
 	{.name = "pull",
 	 .line = "cloche image pull [--mirror HOST[:PORT]] [--plain-http] NAME",
 	 .about = "Pulls an image from its registry, with the login that `docker login` stored. "
@@ -343,6 +410,7 @@ const struct verb verb_image = {
 		"usage: cloche image pull NAME                  from its registry\n"
 		"       cloche image import FILE|DIR|- [NAME]   from docker save, an OCI layout, a "
 		"tar\n"
+		"       cloche image export NAME|ID FILE|-      as an OCI layout\n"
 		"       cloche image ls                         list images\n"
 		"       cloche image inspect NAME|ID            an image's configuration\n"
 		"       cloche image history NAME|ID            the steps by which it was built\n"

@@ -46,6 +46,13 @@ struct image_pull {
 };
 int image_pull(struct image_maker *m, const struct image_pull *p, struct err *e);
 
+/* Writes an OCI layout, with the manifest of docker save beside it, into an empty directory. name: or NULL. */
+int image_export(struct image_maker *m, const struct image *image, const char *name, int dir,
+		 struct err *e);
+/* The same as a tar. */
+int image_export_tar(struct image_maker *m, const struct image *image, const char *name, int to,
+		     struct err *e);
+
 /* ---- shared by the files here ---- */
 
 /* Runs cloche-image parse over the bytes; *ret gets what it says, NUL-terminated lines. */

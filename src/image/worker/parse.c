@@ -17,10 +17,10 @@ static int say(const char *what)
 }
 
 /* A value with a control character is no name, path or variable that anybody needs. */
-static void put(const char *key, const char *value)
+static void put(FILE *to, const char *key, const char *value)
 {
 	if (value)
-		printf("%s %s%c", key, value, 0);
+		fprintf(to, "%s %s%c", key, value, 0);
 }
 
 static const char *text_of(const json_t *object, const char *key)
@@ -28,14 +28,14 @@ static const char *text_of(const json_t *object, const char *key)
 	return json_string_value(json_object_get(object, key));
 }
 
-static void put_each(const char *key, const json_t *array)
+static void put_each(FILE *to, const char *key, const json_t *array)
 {
 	size_t i;
 	json_t *item;
 
 	json_array_foreach (array, i, item)
 		if (i < VALUES)
-			put(key, json_string_value(item));
+			put(to, key, json_string_value(item));
 }
 
 /* ---- manifests ---- */
@@ -49,18 +49,18 @@ static bool is_platform(const json_t *entry, const char *arch)
 	       (os && architecture && str_equal(os, "linux") && str_equal(architecture, arch));
 }
 
-static bool put_blob(const char *key, const json_t *blob, const char *rest)
+static bool put_blob(FILE *to, const char *key, const json_t *blob, const char *rest)
 {
 	const char *digest = text_of(blob, "digest");
 	json_int_t size = json_integer_value(json_object_get(blob, "size"));
 
 	if (!digest || !image_is_digest(digest) || size < 0)
 		return false;
-	printf("%s %s %lld %s%c", key, digest, (long long)size, rest && *rest ? rest : "-", 0);
+	fprintf(to, "%s %s %lld %s%c", key, digest, (long long)size, rest && *rest ? rest : "-", 0);
 	return true;
 }
 
-static int put_index(const json_t *entries, const char *arch)
+static int put_index(const json_t *entries, const char *arch, FILE *to)
 {
 	size_t i, found = 0;
 	json_t *entry;
@@ -71,33 +71,34 @@ static int put_index(const json_t *entries, const char *arch)
 
 		if (!name)
 			name = text_of(notes, "org.opencontainers.image.ref.name");
-		if (is_platform(entry, arch) && found < CHILDREN && put_blob("child", entry, name))
+		if (is_platform(entry, arch) && found < CHILDREN &&
+		    put_blob(to, "child", entry, name))
 			found++;
 	}
 	return found ? 0 : say("the image is not there for this platform");
 }
 
-static int put_manifest(const json_t *root, const char *arch)
+static int put_manifest(const json_t *root, const char *arch, FILE *to)
 {
 	const json_t *layers = json_object_get(root, "layers");
 	size_t i;
 	json_t *layer;
 
 	if (json_array_size(json_object_get(root, "manifests")))
-		return put_index(json_object_get(root, "manifests"), arch);
+		return put_index(json_object_get(root, "manifests"), arch, to);
 	if (!json_is_array(layers) || json_array_size(layers) > VALUES)
 		return say("the manifest is of an unknown kind (only OCI's and Docker's version 2 "
 			   "are known)");
-	if (!put_blob("config", json_object_get(root, "config"), NULL))
+	if (!put_blob(to, "config", json_object_get(root, "config"), NULL))
 		return say("the manifest is malformed");
 	json_array_foreach (layers, i, layer) {
-		if (!put_blob("layer", layer, text_of(layer, "mediaType")))
+		if (!put_blob(to, "layer", layer, text_of(layer, "mediaType")))
 			return say("the manifest is malformed");
 	}
 	return 0;
 }
 
-static int put_docker(const json_t *root, const char *arch)
+static int put_docker(const json_t *root, const char *arch, FILE *to)
 {
 	size_t i;
 	json_t *image;
@@ -105,17 +106,17 @@ static int put_docker(const json_t *root, const char *arch)
 	json_array_foreach (root, i, image) {
 		if (i == CHILDREN)
 			break;
-		put("image", "-");
-		put("config", text_of(image, "Config"));
-		put_each("tag", json_object_get(image, "RepoTags"));
-		put_each("layer", json_object_get(image, "Layers"));
+		put(to, "image", "-");
+		put(to, "config", text_of(image, "Config"));
+		put_each(to, "tag", json_object_get(image, "RepoTags"));
+		put_each(to, "layer", json_object_get(image, "Layers"));
 	}
 	return json_array_size(root) ? 0 : say("the archive has no image");
 }
 
 /* ---- configurations ---- */
 
-static void put_variables(const json_t *array)
+static void put_variables(const json_t *array, FILE *to)
 {
 	size_t i;
 	json_t *item;
@@ -124,11 +125,11 @@ static void put_variables(const json_t *array)
 		const char *pair = json_string_value(item);
 
 		if (i < VALUES && pair && strchr(pair, '=') && *pair != '=')
-			put("env", pair);
+			put(to, "env", pair);
 	}
 }
 
-static int put_config(const json_t *root, const char *arch)
+static int put_config(const json_t *root, const char *arch, FILE *to)
 {
 	const json_t *config = json_object_get(root, "config");
 	const json_t *layers = json_object_get(json_object_get(root, "rootfs"), "diff_ids");
@@ -146,31 +147,31 @@ static int put_config(const json_t *root, const char *arch)
 
 		if (!digest || !image_is_digest(digest))
 			return say("the image's configuration is malformed");
-		put("layer", digest + strlen("sha256:"));
+		put(to, "layer", digest + strlen("sha256:"));
 	}
-	put_variables(json_object_get(config, "Env"));
-	put_each("entrypoint", json_object_get(config, "Entrypoint"));
-	put_each("cmd", json_object_get(config, "Cmd"));
+	put_variables(json_object_get(config, "Env"), to);
+	put_each(to, "entrypoint", json_object_get(config, "Entrypoint"));
+	put_each(to, "cmd", json_object_get(config, "Cmd"));
 	if (dir && *dir)
-		printf("workdir %s%s%c", *dir == '/' ? "" : "/", dir, 0);
-	put("user", user && *user ? user : NULL);
-	printf("platform %s/%s%c", os, architecture, 0);
-	put("created", text_of(root, "created"));
+		fprintf(to, "workdir %s%s%c", *dir == '/' ? "" : "/", dir, 0);
+	put(to, "user", user && *user ? user : NULL);
+	fprintf(to, "platform %s/%s%c", os, architecture, 0);
+	put(to, "created", text_of(root, "created"));
 	return 0;
 }
 
 /* ---- for people ---- */
 
 /* ASCII only, so that nothing steers a terminal. */
-static int show(const json_t *root, const char *arch)
+static int show(const json_t *root, const char *arch, FILE *to)
 {
-	if (json_dumpf(root, stdout, JSON_INDENT(2) | JSON_ENSURE_ASCII) < 0)
+	if (json_dumpf(root, to, JSON_INDENT(2) | JSON_ENSURE_ASCII) < 0)
 		return say("it cannot be shown");
-	putchar('\n');
+	fputc('\n', to);
 	return 0;
 }
 
-static int show_history(const json_t *root, const char *arch)
+static int show_history(const json_t *root, const char *arch, FILE *to)
 {
 	size_t i;
 	json_t *row;
@@ -182,7 +183,7 @@ static int show_history(const json_t *root, const char *arch)
 
 		str_sanitise(shown, sizeof(shown), by ? by : "", by ? strlen(by) : 0);
 		str_sanitise(when, sizeof(when), at ? at : "-", at ? strlen(at) : 1);
-		printf("%-20.20s  %s  %s\n", when, empty ? "     " : "layer", shown);
+		fprintf(to, "%-20.20s  %s  %s\n", when, empty ? "     " : "layer", shown);
 	}
 	return 0;
 }
@@ -201,31 +202,37 @@ char *worker_token(const struct buf *answer)
 	return copy;
 }
 
-int worker_parse(const char *kind, const char *arch)
+int worker_parse_text(const char *kind, const char *arch, const char *text, size_t len, FILE *to)
 {
 	static const struct {
 		const char *name;
-		int (*put)(const json_t *root, const char *arch);
+		int (*put)(const json_t *root, const char *arch, FILE *to);
 	} kinds[] = {{"manifest", put_manifest},
 		     {"docker", put_docker},
 		     {"config", put_config},
 		     {"show", show},
 		     {"history", show_history}};
-	char *text = must_alloc(malloc(INPUT_MAX + 1));
-	ssize_t len = io_read_all(0, text, INPUT_MAX + 1);
-	json_error_t why;
-	json_t *root;
+	json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+	int rc = 125;
 
-	if (len < 0 || len > (ssize_t)INPUT_MAX)
-		return say("it is larger than 4 MB");
-	root = json_loadb(text, (size_t)len, JSON_REJECT_DUPLICATES, &why);
 	if (!root)
 		return say("it is no JSON");
 	for (size_t i = 0; i < ARRAY_LEN(kinds); i++)
-		if (str_equal(kinds[i].name, kind)) {
-			int rc = kinds[i].put(root, arch);
+		if (str_equal(kinds[i].name, kind))
+			rc = kinds[i].put(root, arch, to);
+	json_decref(root);
+	return rc;
+}
 
-			return fflush(stdout) == 0 ? rc : say("it cannot be written");
-		}
-	return 125;
+int worker_parse(const char *kind, const char *arch)
+{
+	char *text = must_alloc(malloc(INPUT_MAX + 1));
+	ssize_t len = io_read_all(0, text, INPUT_MAX + 1);
+	int rc;
+
+	if (len < 0 || len > (ssize_t)INPUT_MAX)
+		return say("it is larger than 4 MB");
+	rc = worker_parse_text(kind, arch, text, (size_t)len, stdout);
+	free(text);
+	return fflush(stdout) == 0 ? rc : say("it cannot be written");
 }

@@ -19,4 +19,6 @@
 
 int worker_inflate(void);
 int worker_parse(const char *kind, const char *arch);
+/* The same of a text, to a file. */
+int worker_parse_text(const char *kind, const char *arch, const char *text, size_t len, FILE *to);
 int worker_fetch(void);
