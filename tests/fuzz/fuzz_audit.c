@@ -16,9 +16,13 @@ static char dir[] = "/tmp/cloche-fuzz-audit-XXXXXX";
 
 static void clean_up(void)
 {
-	auto_free char *file = str_format("%s/a", dir);
+	static const char *const names[] = {"a", ".reserve"};
 
-	unlink(file);
+	for (size_t i = 0; i < sizeof(names) / sizeof(*names); i++) {
+		auto_free char *file = str_format("%s/%s", dir, names[i]);
+
+		unlink(file);
+	}
 	rmdir(dir);
 }
 

@@ -236,6 +236,22 @@ struct fake_guest *world_guest(struct world *w, const char *id)
 	return NULL;
 }
 
+void world_adopt(struct world *w, const struct fake_guest *alive)
+{
+	struct fake_guest *g = w->guests;
+
+	while (g->used)
+		g++;
+	*g = (struct fake_guest){.w = w,
+				 .used = true,
+				 .fd = -1,
+				 .limits = alive->limits,
+				 .generation = alive->generation};
+	memcpy(g->id, alive->id, IPC_ID);
+	memcpy(g->owner, alive->owner, IPC_ID);
+	world_news(w, IPC_ADOPTED, g->id);
+}
+
 size_t world_guest_count(const struct world *w)
 {
 	size_t n = 0;
@@ -489,6 +505,32 @@ void world_run(struct world *w)
 {
 	loop_run(w->loop);
 	assert_false(w->timed_out);
+}
+
+void world_store_reopen(struct world_store *s)
+{
+	char note[256];
+	struct err e;
+
+	store_close(s->store);
+	s->store = store_open(s->path, note, sizeof(note), &e);
+	assert_non_null(s->store);
+}
+
+void world_store_open(struct world_store *s)
+{
+	*s = (struct world_store){.dir = "/tmp/cloche-world-XXXXXX"};
+	assert_non_null(mkdtemp(s->dir));
+	snprintf(s->path, sizeof(s->path), "%s/db", s->dir);
+	world_store_reopen(s);
+}
+
+void world_store_close(struct world_store *s)
+{
+	auto_free char *command = str_format("rm -rf %s", s->dir);
+
+	store_close(s->store);
+	assert_int_equal(system(command), 0);
 }
 
 struct world *world_new(uint32_t pool, struct store *store)

@@ -54,6 +54,18 @@ struct world {
 	unsigned boots, destroys, claims, snapshots, snapshot_deletes, connects;
 };
 
+/* A store in a directory of its own. */
+struct world_store {
+	char dir[32], path[64];
+	struct store *store;
+};
+
+void world_store_open(struct world_store *s);
+/* As a daemon that starts anew finds it. */
+void world_store_reopen(struct world_store *s);
+/* Also removes the directory. */
+void world_store_close(struct world_store *s);
+
 /* pool: how many prepared sandboxes. */
 struct world *world_new(uint32_t pool, struct store *store);
 void world_free(struct world *w);
@@ -68,6 +80,8 @@ void world_run(struct world *w);
 void world_step(struct world *w);
 void world_boot_held(struct world *w);
 struct fake_guest *world_guest(struct world *w, const char *id);
+/* A guest that an earlier daemon left behind, and that the broker reports. */
+void world_adopt(struct world *w, const struct fake_guest *alive);
 /* The guest breaks its link. */
 void guest_hang_up(struct fake_guest *g);
 void world_news(struct world *w, uint32_t type, const char *id);

@@ -74,13 +74,6 @@ static void done_with(struct answer *a)
 }
 
 /* A directory with a database in it. */
-static void remove_all(const char *dir)
-{
-	auto_free char *command = str_format("rm -rf %s", dir);
-
-	assert_int_equal(system(command), 0);
-}
-
 static struct world *begin(uint32_t pool)
 {
 	struct world *w = world_new(pool, NULL);
@@ -669,21 +662,17 @@ static void tells_events_and_stats(void **state)
 
 static void takes_up_what_lives(void **state)
 {
-	char dir[] = "/tmp/cloche-test-XXXXXX", path[64], note[256];
+	struct world_store store;
 	char lives[IPC_ID], dies[IPC_ID], stopped[IPC_ID];
-	struct fake_guest alive;
-	struct store *store;
+	struct fake_guest alive, stranger = {.id = "aaaaaaaaaaaaaaaaaaaa"};
 	struct world *w;
 	struct answer a;
 	struct sandbox *s;
 	struct err e;
 
 	(void)state;
-	assert_non_null(mkdtemp(dir));
-	snprintf(path, sizeof(path), "%s/db", dir);
-	store = store_open(path, note, sizeof(note), &e);
-	assert_non_null(store);
-	w = world_new(0, store);
+	world_store_open(&store);
+	w = world_new(0, store.store);
 	world_news(w, IPC_READY, NULL);
 	world_step(w);
 	snprintf(lives, IPC_ID, "%s", sandbox_id(create(w, &tenant_a)));
@@ -697,20 +686,12 @@ static void takes_up_what_lives(void **state)
 		world_step(w);
 	world_free(w);
 
-	store_close(store);
-	store = store_open(path, note, sizeof(note), &e);
-	assert_false(store_is_lost(store));
-	w = world_new(0, store);
-	w->guests[0] = (struct fake_guest){.w = w, .used = true, .fd = -1};
-	memcpy(w->guests[0].id, alive.id, IPC_ID);
-	memcpy(w->guests[0].owner, alive.owner, IPC_ID);
-	w->guests[0].limits = alive.limits;
-	w->guests[0].generation = alive.generation;
+	world_store_reopen(&store);
+	assert_false(store_is_lost(store.store));
+	w = world_new(0, store.store);
+	world_adopt(w, &alive);
 	/* And one that nobody ever heard of. */
-	w->guests[1] = (struct fake_guest){.w = w, .used = true, .fd = -1};
-	snprintf(w->guests[1].id, IPC_ID, "aaaaaaaaaaaaaaaaaaaa");
-	world_news(w, IPC_ADOPTED, lives);
-	world_news(w, IPC_ADOPTED, w->guests[1].id);
+	world_adopt(w, &stranger);
 	world_news(w, IPC_READY, NULL);
 	world_until(w, !w->guests[1].used);
 	s = manager_find(w->manager, &tenant_a, lives, &e);
@@ -727,8 +708,7 @@ static void takes_up_what_lives(void **state)
 	do_it(w, sandbox_start, s, &a);
 	assert_ptr_equal(s, a.s);
 	world_free(w);
-	store_close(store);
-	remove_all(dir);
+	world_store_close(&store);
 }
 
 static void counts_destroyed(void *arg, size_t count)

@@ -49,13 +49,6 @@ static void on_sandbox(void *arg, struct sandbox *s, const struct err *e)
 }
 
 /* A directory with a database in it. */
-static void remove_all(const char *dir)
-{
-	auto_free char *command = str_format("rm -rf %s", dir);
-
-	assert_int_equal(system(command), 0);
-}
-
 static struct world *begin(uint32_t pool)
 {
 	struct world *w = world_new(pool, NULL);
@@ -257,48 +250,39 @@ static void ended_ones_do_not_count(void **state)
 /* The same for those that were gone when the daemon came back. */
 static void missing_ones_do_not_count(void **state)
 {
-	char dir[] = "/tmp/cloche-limits-XXXXXX", path[64], note[256];
-	struct store *store;
-	struct err e;
+	struct world_store store;
 	struct world *w;
 
 	(void)state;
-	assert_non_null(mkdtemp(dir));
-	snprintf(path, sizeof(path), "%s/db", dir);
-	store = store_open(path, note, sizeof(note), &e);
-	assert_non_null(store);
-	w = world_new(0, store);
+	world_store_open(&store);
+	w = world_new(0, store.store);
 	world_news(w, IPC_READY, NULL);
 	world_step(w);
 	create(w, &tenant);
 	w->abandoned = true;
 	world_free(w);
-	w = world_new(0, store);
+	w = world_new(0, store.store);
 	world_news(w, IPC_READY, NULL);
 	world_step(w);
 	w->config.max_sandboxes = 1;
 	create(w, &tenant);
 	world_free(w);
-	store_close(store);
-	remove_all(dir);
+	world_store_close(&store);
 }
 
 /* Time passes while the daemon is away. */
 static void a_restart_gives_no_time(void **state)
 {
-	char dir[] = "/tmp/cloche-limits-XXXXXX", path[64], note[256], id[IPC_ID];
+	struct world_store store;
 	struct fake_guest alive;
-	struct store *store;
+	char id[IPC_ID];
 	uint64_t expires;
 	struct err e;
 	struct world *w;
 
 	(void)state;
-	assert_non_null(mkdtemp(dir));
-	snprintf(path, sizeof(path), "%s/db", dir);
-	store = store_open(path, note, sizeof(note), &e);
-	assert_non_null(store);
-	w = world_new(0, store);
+	world_store_open(&store);
+	w = world_new(0, store.store);
 	world_news(w, IPC_READY, NULL);
 	world_step(w);
 	w->config.sandbox.ttl_ms = 600000;
@@ -308,13 +292,8 @@ static void a_restart_gives_no_time(void **state)
 	w->abandoned = true;
 	world_free(w);
 	usleep(300000);
-	w = world_new(0, store);
-	w->guests[0] = (struct fake_guest){.w = w, .used = true, .fd = -1};
-	memcpy(w->guests[0].id, alive.id, IPC_ID);
-	memcpy(w->guests[0].owner, alive.owner, IPC_ID);
-	w->guests[0].limits = alive.limits;
-	w->guests[0].generation = alive.generation;
-	world_news(w, IPC_ADOPTED, id);
+	w = world_new(0, store.store);
+	world_adopt(w, &alive);
 	world_news(w, IPC_READY, NULL);
 	world_until(w, manager_find(w->manager, &tenant, id, &e) &&
 			       sandbox_state(manager_find(w->manager, &tenant, id, &e)) ==
@@ -322,8 +301,7 @@ static void a_restart_gives_no_time(void **state)
 	assert_in_range(sandbox_expires_ms(manager_find(w->manager, &tenant, id, &e)),
 			expires - 100, expires + 100);
 	world_free(w);
-	store_close(store);
-	remove_all(dir);
+	world_store_close(&store);
 }
 
 static void nobody_sees_the_pool_or_runs(void **state)

@@ -60,24 +60,16 @@ static void do_it(struct world *w,
 
 /* A store that a test can make fail: another connection renames its table. */
 struct failing_store {
-	char dir[32], path[64];
-	struct store *store;
+	struct world_store at;
 	sqlite3 *other;
 };
 
 static void failing_open(struct failing_store *f)
 {
-	char note[256];
-	struct err e;
-
-	snprintf(f->dir, sizeof(f->dir), "/tmp/cloche-test-XXXXXX");
-	assert_non_null(mkdtemp(f->dir));
-	snprintf(f->path, sizeof(f->path), "%s/db", f->dir);
+	world_store_open(&f->at);
 	/* The second time it is not new, so that nothing has to be recovered. */
-	store_close(store_open(f->path, note, sizeof(note), &e));
-	f->store = store_open(f->path, note, sizeof(note), &e);
-	assert_non_null(f->store);
-	assert_int_equal(SQLITE_OK, sqlite3_open(f->path, &f->other));
+	world_store_reopen(&f->at);
+	assert_int_equal(SQLITE_OK, sqlite3_open(f->at.path, &f->other));
 }
 
 static void failing_set(struct failing_store *f, bool fails)
@@ -90,17 +82,8 @@ static void failing_set(struct failing_store *f, bool fails)
 
 static void failing_close(struct failing_store *f)
 {
-	static const char *const ends[] = {"", "-wal", "-shm"};
-
 	sqlite3_close(f->other);
-	store_close(f->store);
-	for (size_t i = 0; i < 3; i++) {
-		char path[80];
-
-		snprintf(path, sizeof(path), "%s%s", f->path, ends[i]);
-		unlink(path);
-	}
-	rmdir(f->dir);
+	world_store_close(&f->at);
 }
 
 static void change_settings(struct sandbox *s, const struct caller *who, sandbox_done done,
@@ -136,7 +119,7 @@ static void keeps_the_old_state_if_it_cannot_be_saved(void **state)
 
 	(void)state;
 	failing_open(&f);
-	w = world_new(0, f.store);
+	w = world_new(0, f.at.store);
 	world_news(w, IPC_READY, NULL);
 	world_step(w);
 	s = sandbox_hold(create(w, &tenant_a));
@@ -180,7 +163,7 @@ static void keeps_the_files_of_a_stop_that_was_cut(void **state)
 
 	(void)state;
 	failing_open(&f);
-	w = world_new(0, f.store);
+	w = world_new(0, f.at.store);
 	world_news(w, IPC_READY, NULL);
 	world_step(w);
 	s = create(w, &tenant_a);
@@ -189,7 +172,7 @@ static void keeps_the_files_of_a_stop_that_was_cut(void **state)
 	do_it(w, sandbox_stop, s, &a);
 	assert_int_equal(ERR_SYSTEM, a.err.kind);
 	world_free(w);
-	w = world_new(0, f.store);
+	w = world_new(0, f.at.store);
 	world_news(w, IPC_READY, NULL);
 	world_step(w);
 	s = manager_find(w->manager, &tenant_a, id, &e);
