@@ -559,7 +559,9 @@ void conn_dial(struct conn *c, const char *name, const unsigned char address[16]
 	c->port = port;
 	c->upstream = UPSTREAM_WAITING;
 	decide_destination(c);
-	if (!c->answer.allowed && c->uplink->asks && !c->uplink->role->is_held)
+	/* What a rule denies, no answer opens. */
+	if (!c->answer.allowed && c->uplink->asks && c->answer.wanted[0] &&
+	    !c->uplink->role->is_held)
 		ask(c);
 	else
 		dial_or_refuse(c, c->answer.allowed);

@@ -79,6 +79,9 @@ int network_check(struct manager *m, const struct caller *who, const struct sand
 	int most = network_most(m, who);
 	auto_buf struct buf rules = {0};
 
+	if (spec->net_asks)
+		return err_field(e, ERR_UNSUPPORTED, "net",
+				 "net: 'ask' needs a terminal, and so `cloche run`");
 	if (spec->net == NET_NONE)
 		return 0;
 	if (provider_check(spec->provider, CAN_NET, e) < 0)

@@ -7,7 +7,7 @@
 
 static const char *const level_values[] = {"container", "process", "vm", NULL};
 static const char *const provider_values[] = {"ns", "docker", "oci", "vm", "e2b", NULL};
-static const char *const net_values[] = {"none", "allow", "public", "isolated", NULL};
+static const char *const net_values[] = {"none", "allow", "public", "isolated", "ask", NULL};
 static const char *const root_values[] = {"ro", "overlay", NULL};
 static const char *const guard_values[] = {"off", "imports", "strict", NULL};
 static const char *const apply_values[] = {"false", "true", "always", NULL};
@@ -44,7 +44,7 @@ const struct field spec_fields[] = {
 	{"output_limit", 0, FIELD_SIZE, AT(limits.output_bytes), FIELD_WIDENS, 0, 1ULL << 30, NULL,
 	 "SIZE", "captured bytes of stdout and of stderr, head and tail kept (1M)"},
 	{"net", 0, FIELD_ENUM, AT(net), FIELD_WIDENS, 0, 0, net_values, "MODE",
-	 "none (default), allow, public (no private addresses) or isolated"},
+	 "none (default), allow, ask (allow, and a person decides), public (no private addresses)"},
 	{"allow", 0, FIELD_LIST, AT(allow), FIELD_WIDENS, 0, 0, NULL, "RULE",
 	 "a destination: example.com:443, *.example.com, 10.0.0.0/8, or a set such as pypi"},
 	{"deny", 0, FIELD_LIST, AT(deny), 0, 0, 0, NULL, "RULE",
@@ -552,8 +552,12 @@ static int finish_net(struct sandbox_spec *s, struct err *e)
 					     "net_tx",	  "net_rx",	  "net_connections",
 					     "net_names", "net_requests", "net_log"};
 
-	if (!spec_is_set(s, "net") && s->allow.count)
+	s->net_asks = s->net == NET_ASK || s->net_asks;
+	if (s->net == NET_ASK || (!spec_is_set(s, "net") && s->allow.count))
 		s->net = NET_ALLOW;
+	if (s->net_asks && s->tty)
+		return err_field(e, ERR_INVALID, "net",
+				 "net: 'ask' cannot be combined with tty, which has the terminal");
 	for (size_t i = 0; i < ARRAY_LEN(fields) && s->net == NET_NONE; i++)
 		if (spec_is_set(s, fields[i]))
 			return err_field(e, ERR_INVALID, fields[i],

@@ -18,7 +18,8 @@
 
 enum level { LEVEL_CONTAINER, LEVEL_PROCESS, LEVEL_VM };
 enum provider { PROVIDER_NS, PROVIDER_DOCKER, PROVIDER_OCI, PROVIDER_VM, PROVIDER_E2B };
-enum net { NET_NONE, NET_ALLOW, NET_PUBLIC, NET_ISOLATED };
+/* NET_ASK only until spec_finish: then NET_ALLOW, and net_asks. */
+enum net { NET_NONE, NET_ALLOW, NET_PUBLIC, NET_ISOLATED, NET_ASK };
 enum root_mode { ROOT_RO, ROOT_OVERLAY };
 enum guard { GUARD_OFF, GUARD_IMPORTS, GUARD_STRICT };
 enum apply { APPLY_NEVER, APPLY_ON_SUCCESS, APPLY_ALWAYS };
@@ -63,6 +64,7 @@ struct sandbox_spec {
 	char *user;	 /* inside: NULL or "user", or "root" */
 	char *cwd_file;	 /* gets the directory in which the command ended */
 	bool keep_control, diff, empty, no_git, tools, tty, json;
+	bool net_asks; /* a person decides what no rule does */
 	struct net_limits net_limits;
 	char *net_group;		  /* of its isolated segment; NULL: none */
 	struct list allow, deny;	  /* rules of the network: net/rules.h */

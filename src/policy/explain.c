@@ -73,6 +73,8 @@ static void say_network(struct printer *p)
 	char buf[64];
 
 	step(p, "network", "%s", modes[s->net]);
+	if (s->net_asks)
+		more(p, "and a person at the terminal decides on what no rule names");
 	for (size_t i = 0; i < s->allow.count; i++)
 		say_rule(p, "allowed: ", s->allow.items[i]);
 	for (size_t i = 0; i < s->deny.count; i++)

@@ -225,25 +225,25 @@ class Faults(Case):
         return None
 
     def run_and(self, act, then, *args):
-        p = cl.start(command=[*self.lab.under, cl.CLOCHE, "run", "--json", *args, "--", "sh", "-c", self.FETCH + "; read x; " + then],
+        """Kills egress when the first answer is there. (exit code, answers, what cloche said)"""
+        p = cl.start(command=[*self.lab.under, cl.CLOCHE, "run", *args, "--", "sh", "-c", self.FETCH + "; read x; " + then],
                      stdin=subprocess.PIPE, cwd=self.dir)  # fmt: skip
-        pid = cl.wait_for(lambda: self.egress_of(p))
-        cl.wait_for(lambda: self.lab.ask("requests"))
-        act(pid)
-        return json.loads(cl.finish(p, input=b"\n").out)
+        first = p.stdout.readline().decode()
+        act(self.egress_of(p))
+        r = cl.finish(p, input=b"\n")
+        return r.code, (first + r.out).split(), r.err
 
     def test_egress_is_killed_and_comes_again(self):
         # The first attempts may come while nobody listens: they are refused at once.
-        rec = self.run_and(lambda pid: os.kill(pid, signal.SIGKILL), "until %s; do sleep 0.1; done" % self.FETCH,
-                           "--allow", "example.com")  # fmt: skip
-        codes = rec["stdout"].split()
-        self.assertEqual((codes[0], codes[-1], set(codes[1:-1]) - {"000"}), ("200", "200", set()), rec)
-        self.assertIn("started again", " ".join(rec["notes"]))
+        code, codes, err = self.run_and(lambda pid: os.kill(pid, signal.SIGKILL),
+                                        "until %s; do sleep 0.1; done" % self.FETCH, "--allow", "example.com")  # fmt: skip
+        self.assertEqual((code, codes[0], codes[-1], set(codes[1:-1]) - {"000"}), (0, "200", "200", set()), err)
+        self.assertIn("started again", err)
 
     def test_with_a_ca_it_does_not(self):
-        rec = self.run_and(lambda pid: os.kill(pid, signal.SIGKILL), self.FETCH, "--allow", "example.com inspect")
-        self.assertEqual((rec["exit_code"], rec["stdout"]), (6, "200\n000\n"), rec)
-        self.assertIn("The network was lost", " ".join(rec["notes"]))
+        got = self.run_and(lambda pid: os.kill(pid, signal.SIGKILL), self.FETCH, "--allow", "example.com inspect")
+        self.assertEqual(got[:2], (6, ["200", "000"]), got)
+        self.assertIn("The network was lost", got[2])
 
     def test_the_name_server_is_down(self):
         self.lab.ask("dns", state="servfail")
@@ -268,6 +268,55 @@ class Faults(Case):
     def test_nothing_is_left(self):
         rec = self.record("--allow", "example.com", "-t", "1s", "--", "sh", "-c", "curl -s http://example.com/slow?s=20")
         self.assertEqual(rec["status"], "timeout")
+
+
+class Ask(Case):
+    def ask(self, *urls):
+        # The command has no part in the terminal, but for what it prints.
+        script = "exec </dev/null; for a; do curl -s -m 20 -o /dev/null -w 'code=%{http_code}.\\n' $a; done; true"
+        t = cl.Terminal("run", "--net", "ask", "--", "sh", "-c", script, "", *urls, under=self.lab.under)
+        self.addCleanup(t.stop)
+        return t
+
+    def test_once_always_never(self):
+        a, b = "http://example.com/", "http://example.org/"
+        t = self.ask(a, a, a, b, b)
+        for answer in ("o", "a"):
+            t.expect(r"connect to example\.com:80\?")
+            t.send(answer + "\n")
+            t.expect(r"code=200\.")
+        t.expect(r"code=200\.")
+        t.expect(r"connect to example\.org:80\?")
+        t.send("n\n")
+        for _ in range(2):
+            t.expect(r"code=(000|403)\.")
+        t.expect(r'allow:\r\n  - "example\.com:80"\r\ndeny:\r\n  - "example\.org:80"')
+        self.assertEqual(t.close(), 0)
+
+    def test_addresses_are_asked_about_and_private_ones_refused(self):
+        t = self.ask("http://%s/" % netlab.WEB, "http://10.0.0.5/")
+        t.expect(r"connect to %s:80\?" % netlab.WEB.replace(".", r"\."))
+        t.send("what\no\n")
+        t.expect(r"connect to %s:80\?" % netlab.WEB.replace(".", r"\."))
+        t.expect(r"code=200\.")
+        t.expect(r"connect to 10\.0\.0\.5:80\?")
+        t.send("o\n")
+        t.expect(r"code=(000|403|502)\.")
+        self.assertEqual(t.close(), 0)
+        self.assertEqual([r["address"] for r in self.lab.ask("requests")], ["::ffff:" + netlab.WEB])
+
+    def test_what_is_denied_is_not_asked(self):
+        t = cl.Terminal("run", "--net", "ask", "--deny", "example.com", "--", *self.curl("http://example.com/"),
+                        under=self.lab.under)  # fmt: skip
+        self.addCleanup(t.stop)
+        self.assertNotEqual(t.close(), 0)
+        self.assertNotIn("[o]nce", t.text)
+
+    def test_it_needs_a_terminal(self):
+        r = cl.run("run", "--net", "ask", "--", "echo", "ran")
+        self.assertEqual((r.code, r.out), (125, ""), str(r))
+        self.assertIn("needs a terminal", r.err)
+        self.refused("run", "--net", "ask", "--tty", "--", "true", says="ask")
 
 
 class Log(Case):

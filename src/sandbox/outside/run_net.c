@@ -4,6 +4,7 @@
 #include "model/variables.h"
 #include "net/stages.h"
 #include "sandbox/inside/trust.h"
+#include "sandbox/outside/ask.h"
 #include "sandbox/outside/attempts.h"
 #include "sandbox/outside/secrets.h"
 #include "sandbox/sandbox.h"
@@ -22,6 +23,7 @@ struct run_net {
 	struct net_setup setup;
 	struct run_secrets secrets;
 	struct attempts attempts;
+	struct ask ask;
 	struct egress_meter meter, before; /* of this instance, of earlier ones */
 	int sock;			   /* to egress; -1: it was not started, or is gone */
 	pid_t pid;			   /* 0: not started */
@@ -85,6 +87,45 @@ static int tell_settings(struct run_net *n, struct err *e)
 	return fd < 0 ? -1 : tell(n, &(struct egress){.type = EGRESS_SETTINGS}, NULL, &fd, 1, e);
 }
 
+static uint64_t left(uint64_t budget, uint64_t used)
+{
+	return !budget ? 0 : used < budget ? budget - used : 1;
+}
+
+/* Budgets are of the run, and egress counts from its own start. */
+static void take_used(struct net_policy *p, const struct egress_meter *used)
+{
+	p->budget.tx_bytes = left(p->budget.tx_bytes, used->tx_bytes);
+	p->budget.rx_bytes = left(p->budget.rx_bytes, used->rx_bytes);
+	p->budget.connections = (uint32_t)left(p->budget.connections, used->connections);
+}
+
+static int add_learned(struct net_policy_maker *m, enum net_verdict verdict,
+		       const struct list *rules, struct err *e)
+{
+	for (size_t i = 0; i < rules->count; i++)
+		if (net_policy_add(m, verdict, rules->items[i], e) < 0)
+			return -1;
+	return 0;
+}
+
+/* The rules of the spec and those that were learned. */
+static int compile(struct run_net *n, const struct sandbox_spec *s, struct err *e)
+{
+	struct net_policy_maker *m = net_policy_new();
+	int rc = net_from_spec(m, s, NET_BY_REQUEST, e);
+
+	if (rc == 0 && (add_learned(m, NET_RULE_ALLOW, &n->ask.allow, e) < 0 ||
+			add_learned(m, NET_RULE_DENY, &n->ask.deny, e) < 0))
+		rc = -1;
+	if (rc == 0)
+		rc = net_policy_write(m, &n->rules, e);
+	net_policy_free(m);
+	if (rc == 0)
+		take_used((struct net_policy *)(void *)buf_head(&n->rules), &n->before);
+	return rc;
+}
+
 static int tell_rules(struct run_net *n, const char *id, struct err *e)
 {
 	auto_close int fd = memfd_create("rules", MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -102,6 +143,7 @@ static int tell_sandbox(struct run_net *n, uint32_t type, const struct plan *p,
 
 	m.add.how = (uint8_t)l->how;
 	m.add.fd_count = (uint8_t)l->count;
+	m.add.asks = p->spec->net_asks;
 	m.add.names_max = (uint32_t)p->spec->net_limits.names;
 	memcpy(m.add.own4, n->setup.own4, sizeof(m.add.own4));
 	memcpy(m.add.own6, n->setup.own6, sizeof(m.add.own6));
@@ -148,24 +190,6 @@ static int tell_names(struct run_net *n, const char *id, struct err *e)
 	fd = fcntl(n->names, F_DUPFD_CLOEXEC, 3);
 	return fd < 0 ? err_sys(e, "cannot hand over the names of the sandbox")
 		      : tell(n, &(struct egress){.type = EGRESS_NAMES}, id, &fd, 1, e);
-}
-
-static uint64_t left(uint64_t budget, uint64_t used)
-{
-	return !budget ? 0 : used < budget ? budget - used : 1;
-}
-
-/* Budgets are of the run, and egress counts from its own start. */
-static void keep_meter(struct run_net *n)
-{
-	struct net_policy *p = (struct net_policy *)(void *)buf_head(&n->rules);
-
-	p->budget.tx_bytes = left(p->budget.tx_bytes, n->meter.tx_bytes);
-	p->budget.rx_bytes = left(p->budget.rx_bytes, n->meter.rx_bytes);
-	p->budget.connections = (uint32_t)left(p->budget.connections, n->meter.connections);
-	n->before.tx_bytes += n->meter.tx_bytes;
-	n->before.rx_bytes += n->meter.rx_bytes;
-	n->meter = (struct egress_meter){.open = 0};
 }
 
 /*
@@ -227,10 +251,14 @@ static void lose(struct keeper *k)
 	struct renewal r = {.setup = &n->setup};
 
 	end_program(n);
-	keep_meter(n);
+	n->before.tx_bytes += n->meter.tx_bytes;
+	n->before.rx_bytes += n->meter.rx_bytes;
+	n->before.connections += n->meter.connections;
+	n->meter = (struct egress_meter){.open = 0};
+	n->ask.count = 0;
 	n->ended++;
 	n->is_known = false;
-	n->is_lost = n->ca || n->starts >= STARTS_MOST ||
+	n->is_lost = compile(n, k->plan.spec, &ignored) < 0 || n->ca || n->starts >= STARTS_MOST ||
 		     net_visit(k->net.made.anchor, renew, &r, &ignored) < 0 || !r.listeners.count;
 	if (!n->is_lost)
 		k->net.made.listeners = r.listeners;
@@ -245,6 +273,8 @@ size_t run_net_polls(const struct keeper *k, struct pollfd polls[RUN_NET_POLLS])
 
 	if (!k->network)
 		return 0;
+	if (k->network->ask.count)
+		polls[count++] = (struct pollfd){k->network->ask.tty, POLLIN, 0};
 	if (k->network->sock >= 0)
 		polls[count++] = (struct pollfd){k->network->sock, POLLIN, 0};
 	for (uint32_t i = 0; i < l->count; i++)
@@ -260,6 +290,28 @@ static void take_ca(struct run_net *n, int fd)
 		n->ca = NULL;
 }
 
+static void give_verdict(struct run_net *n, const char *id, uint64_t serial, bool allow)
+{
+	struct egress m = {.type = EGRESS_VERDICT, .verdict = {.serial = serial, .allow = allow}};
+	struct err ignored;
+
+	(void)!tell(n, &m, id, NULL, 0, &ignored);
+}
+
+/* What was decided for good is a rule first, so that the next connection need not be asked about. */
+static void take_answer(struct keeper *k)
+{
+	struct run_net *n = k->network;
+	struct ask_answer answer;
+	struct err ignored;
+
+	if (!ask_read(&n->ask, &answer) || n->sock < 0)
+		return;
+	if (answer.learned && compile(n, k->plan.spec, &ignored) == 0)
+		(void)!tell_rules(n, k->plan.id, &ignored);
+	give_verdict(n, k->plan.id, answer.serial, answer.allow);
+}
+
 static void take_message(struct run_net *n, const struct egress *m, int fd)
 {
 	switch (m->type) {
@@ -269,6 +321,10 @@ static void take_message(struct run_net *n, const struct egress *m, int fd)
 		break;
 	case EGRESS_RECORD:
 		attempts_add(&n->attempts, &m->record);
+		break;
+	case EGRESS_ASK:
+		if (!ask_add(&n->ask, &m->record))
+			give_verdict(n, m->record.id, m->record.serial, false);
 		break;
 	case EGRESS_CA:
 		take_ca(n, fd);
@@ -312,6 +368,10 @@ void run_net_serve(struct keeper *k, const struct pollfd *polls, size_t count)
 	for (size_t i = 0; i < count; i++) {
 		if (!polls[i].revents)
 			continue;
+		if (n->ask.count && polls[i].fd == n->ask.tty) {
+			take_answer(k);
+			return;
+		}
 		if (polls[i].fd == n->sock) {
 			receive_all(k);
 			return;
@@ -361,7 +421,7 @@ int run_net_make(struct keeper *k, const struct sandbox_request *request, struct
 	n->program = request->egress;
 	k->network = n;
 	if (attempts_open(&n->attempts, s->net_log, e) < 0 ||
-	    net_policy_from_spec(s, &n->rules, e) < 0 ||
+	    (s->net_asks && ask_open(&n->ask, e) < 0) || compile(n, s, e) < 0 ||
 	    run_secrets_read(&s->secrets, &n->secrets, e) < 0)
 		return -1;
 	return refuse_double(s, &n->secrets, e);
@@ -407,6 +467,8 @@ int run_net_plan(struct keeper *k, struct err *e)
 	if (!n)
 		return 0;
 	net_setup_from(&n->setup, buf_head(&n->rules));
+	/* Whatever is asked for must arrive, so that it can be asked about. */
+	n->setup.everything |= k->plan.spec->net_asks;
 	k->plan.net = &n->setup;
 	for (size_t i = 0; i < n->secrets.env.count; i++)
 		variables_set(&k->plan.env, n->secrets.env.items[i]);
@@ -468,6 +530,7 @@ void run_net_done(struct keeper *k)
 	close_fd(&n->names);
 	run_secrets_done(&n->secrets);
 	attempts_done(&n->attempts);
+	ask_done(&n->ask);
 	free(n->ca);
 	buf_done(&n->rules);
 	free(n);

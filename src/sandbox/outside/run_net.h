@@ -14,7 +14,7 @@
 
 #include <poll.h>
 
-#define RUN_NET_POLLS (NET_LISTENERS_MAX + 1)
+#define RUN_NET_POLLS (NET_LISTENERS_MAX + 2)
 
 struct sandbox_request;
 
