@@ -13,7 +13,7 @@ import cl
 import netattack
 import netlab
 
-RESTARTS = 5  # of an egress program that dies, without a daemon
+RESTARTS = 4  # of an egress program that dies, without a daemon
 PROXIES = {"http_proxy": "http://198.19.255.254:3128", "all_proxy": "socks5://198.19.255.254:1080"}
 
 
