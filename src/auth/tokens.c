@@ -376,6 +376,7 @@ static void fill_caller(struct caller *ret, const struct token *t)
 	ret->disk_total = t->disk_total;
 	ret->rate_per_minute = t->rate_per_minute;
 	ret->net = token_net(t);
+	ret->net_has_rules = t->net_allow[0];
 }
 
 /*

@@ -186,8 +186,9 @@ def control_plane(box):
         is_api_error("create: " + name, api("POST", "/v2/sandboxes", body), 400)
     is_api_error("create: unknown template", api("POST", "/v2/sandboxes", {"templateID": "../x"}), 404)
     is_api_error("create: too large", announce("/v2/sandboxes", 3 << 20), 413)
-    for wish in ({"allow_internet_access": True}, {"network": {"allowOut": ["x"]}},
-                 {"network": {"egressProxy": {"address": "x"}}}, {"mcp": {"a": {}}},
+    is_api_error("names without denyOut", api("POST", "/v2/sandboxes",
+                 {"templateID": "base", "network": {"allowOut": ["example.com"]}}), 400)
+    for wish in ({"network": {"egressProxy": {"address": "x"}}}, {"mcp": {"a": {}}},
                  {"volumeMounts": [{"name": "a", "path": "/b"}]}):
         is_api_error(f"create: {list(wish)[0]}",
                      api("POST", "/v2/sandboxes", {"templateID": "base", **wish}), 501)

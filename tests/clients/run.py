@@ -35,6 +35,7 @@ PROVIDER = "provider.mjs"  # a second daemon has its sandboxes run by the first
 TLS = "tls.mjs"  # in the laboratory, where the daemon has a domain
 SECRETS = "secrets.mjs"  # in a sandbox in the laboratory
 KEYS = {"OPENAI_API_KEY": "sk-proj-real-openai-0123456789", "ANTHROPIC_API_KEY": "sk-ant-api03-real-anthropic-0123"}
+NETWORK = "network.mjs"  # in the laboratory, for an internet that the tests own
 DOMAIN = "cloche.test"
 PROGRAM_SECONDS = 420
 
@@ -217,10 +218,29 @@ def run_secrets(program):
     return result
 
 
+def run_network(program):
+    lab = netlab.Lab().start()
+    daemon = harness.Daemon(lab=lab)
+    result = 0, 1, 0
+    try:
+        daemon.start()
+        env = environment(daemon, "network")
+        env["NARROW_API_KEY"] = daemon.token("narrow", "--e2b", "--net", "none")
+        result = run_once(env, program, under=lab.under)
+    finally:
+        if result[1]:
+            say("-- the daemon's log\n" + daemon.read_log()[-10000:])
+        daemon.stop()
+        lab.stop()
+    return result
+
+
 def run(daemon, program):
     say(f"-- {program}")
     if program == SECRETS:
         return run_secrets(program)
+    if program == NETWORK:
+        return run_network(program)
     if program == TLS:
         return run_tls(program)
     env = environment(daemon, program.split(".")[0])

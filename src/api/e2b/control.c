@@ -111,10 +111,12 @@ static json_t *detail_json(const struct exchange *x, struct sandbox *s)
 	const json_t *data = sandbox_door_data(s);
 	bool pauses = json_is_true(json_object_get(data, "pauses"));
 
-	return must_alloc(json_pack("{s:s*,s:o,s:b,s:{s:s,s:b},s:O*}", "envdAccessToken",
+	return must_alloc(json_pack("{s:s*,s:o,s:b,s:O*,s:{s:s,s:b},s:O*}", "envdAccessToken",
 				    data ? e2b_data_text(s, "access") : NULL, "domain",
-				    domain_json(x), "allowInternetAccess", 0, "lifecycle",
-				    "onTimeout", pauses ? "pause" : "kill", "autoResume",
+				    domain_json(x), "allowInternetAccess",
+				    sandbox_network_mode(s) != NET_NONE, "networkNote",
+				    json_object_get(data, "networkNote"), "lifecycle", "onTimeout",
+				    pauses ? "pause" : "kill", "autoResume",
 				    json_is_true(json_object_get(data, "resumes")), "network",
 				    json_object_get(data, "network")));
 }

@@ -50,26 +50,6 @@ static bool asks_for(const json_t *o, const char *key)
 	return json_array_size(v) > 0 || json_object_size(v) > 0;
 }
 
-int e2b_network_check(const json_t *network, const json_t *internet, struct err *e)
-{
-	static const char *const unable[] = {"allowOut", "allow_out", "rules", "egressProxy",
-					     "egress_proxy"};
-
-	if (network && !json_is_object(network) && !json_is_null(network))
-		return err_field(e, ERR_INVALID, "network", "network: not an object");
-	if (json_is_true(internet))
-		return err_field(e, ERR_UNSUPPORTED, "allow_internet_access",
-				 "allow_internet_access: sandboxes have no network here; leave "
-				 "it out or say false");
-	for (size_t i = 0; i < ARRAY_LEN(unable); i++)
-		if (asks_for(network, unable[i]))
-			return err_field(e, ERR_UNSUPPORTED, "network",
-					 "network.%s: sandboxes have no network here, nothing can "
-					 "be allowed",
-					 unable[i]);
-	return 0;
-}
-
 /* Settings about who may come in belong to the creation: a change of the rules keeps them. */
 static json_t *new_network(const json_t *wanted, const json_t *data)
 {
@@ -85,25 +65,60 @@ static json_t *new_network(const json_t *wanted, const json_t *data)
 	return all;
 }
 
+/* data: what this door keeps of the sandbox; the caller's. */
+static void keep_note(json_t *data, const char *note)
+{
+	if (*note)
+		json_object_set_new(data, "networkNote", json_string(note));
+	else
+		json_object_del(data, "networkNote");
+}
+
+/* The sandbox's network is that of x->data. */
+static void on_network_changed(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct exchange *x = arg;
+	struct err why = {0};
+
+	if (!s) {
+		exchange_error(x, e);
+		return;
+	}
+	if (sandbox_set_door_data(s, json_incref(*(json_t **)x->data), &why) < 0)
+		exchange_error(x, &why);
+	else
+		e2b_empty(x);
+}
+
+static void data_done(void *data)
+{
+	json_decref(*(json_t **)data);
+}
+
 void e2b_network(struct exchange *x, struct sandbox *s)
 {
+	struct sandbox_spec spec;
+	char note[E2B_NOTE];
 	struct err e = {0};
 	json_t *data;
 
 	if (!json_is_object(x->json)) {
 		e2b_fail(x, 400, "the body is not a JSON object");
-	} else if (e2b_network_check(x->json, json_object_get(x->json, "allow_internet_access"),
-				     &e) < 0) {
-		exchange_error(x, &e);
-	} else {
-		data = json_object();
-		json_object_update(data, (json_t *)e2b_data(s));
-		json_object_set_new(data, "network", new_network(x->json, data));
-		if (sandbox_set_door_data(s, data, &e) < 0)
-			exchange_error(x, &e);
-		else
-			e2b_empty(x);
+		return;
 	}
+	spec_init(&spec);
+	if (e2b_network_wanted(x, x->json, &spec, note, &e) < 0 || spec_finish(&spec, &e) < 0) {
+		exchange_error(x, &e);
+		spec_done(&spec);
+		return;
+	}
+	data = json_object();
+	json_object_update(data, (json_t *)e2b_data(s));
+	json_object_set_new(data, "network", new_network(x->json, data));
+	keep_note(data, note);
+	*(json_t **)exchange_attach(x, sizeof(data), data_done) = data;
+	sandbox_set_network(s, &x->caller, &spec, on_network_changed, x);
+	spec_done(&spec);
 }
 
 /* ---- the request ---- */
@@ -121,8 +136,7 @@ static int refuse_unsupported(const json_t *in, struct err *e)
 		if (asks_for(in, unable[i]))
 			return err_field(e, ERR_UNSUPPORTED, unable[i], "%s: not offered here",
 					 unable[i]);
-	return e2b_network_check(json_object_get(in, "network"),
-				 json_object_get(in, "allow_internet_access"), e);
+	return 0;
 }
 
 /* Reads everything but the template. */
@@ -132,8 +146,11 @@ static int read_request(const struct exchange *x, struct create_options *o, cons
 	const json_t *in = x->json, *network = json_object_get(in, "network");
 	bool older = str_equal(x->path, "/sandboxes");
 	json_t *metadata = json_object_get(in, "metadata"), *env = json_object_get(in, "envVars");
+	char note[E2B_NOTE];
 
-	if (refuse_unsupported(in, e) < 0 || e2b_strings(metadata, "metadata", 1000, NULL, e) < 0 ||
+	if (refuse_unsupported(in, e) < 0 ||
+	    e2b_network_wanted(x, network, &o->spec, note, e) < 0 ||
+	    e2b_strings(metadata, "metadata", 1000, NULL, e) < 0 ||
 	    e2b_strings(env, "envVars", 1000, &o->env, e) < 0 ||
 	    e2b_seconds(in, "timeout", older ? 15 : 300, &o->ttl_ms, e) < 0)
 		return -1;
@@ -152,6 +169,7 @@ static int read_request(const struct exchange *x, struct create_options *o, cons
 					 "resumes", o->auto_resume, "env", json_deep_copy(env),
 					 "network",
 					 json_is_object(network) ? json_deep_copy(network) : NULL));
+	keep_note(o->door_data, note);
 	if ((is_image(x->api->config, template) && spec_set(&o->spec, "image", template, e) < 0) ||
 	    spec_set(&o->spec, "workdir", "/home/user", e) < 0)
 		return -1;

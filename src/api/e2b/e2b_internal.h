@@ -90,8 +90,14 @@ int e2b_seconds(const json_t *in, const char *key, uint64_t dflt, uint64_t *ret_
  */
 int e2b_network_spec(const json_t *network, const json_t *internet, struct sandbox_spec *s,
 		     struct err *e);
-/* Refuses network settings that are not supported; -1 with e. */
-int e2b_network_check(const json_t *network, const json_t *internet, struct err *e);
+/*
+ * The same for a request, whose body may say allow_internet_access: what is not asked for is this door's default, and
+ * what is more than the caller may have becomes that. Programs ask for the internet unasked, so that is no error:
+ * ret_note says it, or is "".
+ */
+#define E2B_NOTE 160
+int e2b_network_wanted(const struct exchange *x, const json_t *network, struct sandbox_spec *s,
+		       char ret_note[E2B_NOTE], struct err *e);
 
 /* ---- the data plane (envd.c) ---- */
 /* The sandbox and the port that a request names; false: none. */

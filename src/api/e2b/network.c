@@ -5,6 +5,7 @@
 #include "api/e2b/e2b_internal.h"
 
 #include "net/name.h"
+#include "policy/config.h"
 
 #define ENTRIES_MAX 1024 /* of each list */
 #define DENIED_MAX 4096	 /* networks that are left after cutting */
@@ -293,4 +294,50 @@ int e2b_network_spec(const json_t *network, const json_t *internet, struct sandb
 		return -1;
 	fill_spec(s, open || !closed ? NET_PUBLIC : NET_ALLOW, &allowed, &names, &denied);
 	return 0;
+}
+
+/* What a ceiling names itself may be reached; without such rules only what the request names. */
+static bool ceiling_has_rules(const struct exchange *x)
+{
+	const struct config_network *n = &x->api->config->network;
+
+	return (n->ceiling == NET_ALLOW && n->allow_count) ||
+	       (x->caller.token[0] && x->caller.net == NET_ALLOW && x->caller.net_has_rules);
+}
+
+static void narrow_to(struct sandbox_spec *s, int most, bool has_rules)
+{
+	s->net = most;
+	if (most == NET_ALLOW && has_rules)
+		list_add(&s->allow, "*");
+	if (most == NET_NONE) {
+		list_done(&s->allow);
+		list_done(&s->deny);
+	}
+}
+
+int e2b_network_wanted(const struct exchange *x, const json_t *network, struct sandbox_spec *s,
+		       char ret_note[E2B_NOTE], struct err *e)
+{
+	const json_t *internet = json_object_get(x->json, "allow_internet_access");
+	int most = network_most(x->api->manager, &x->caller), asked;
+
+	ret_note[0] = '\0';
+	if (e2b_network_spec(network, internet, s, e) < 0)
+		return -1;
+	asked = s->net;
+	if (asked == NET_PUBLIC && x->api->config->network.e2b_mode < most)
+		most = x->api->config->network.e2b_mode;
+	if (asked > most) {
+		narrow_to(s, most, ceiling_has_rules(x));
+		snprintf(ret_note, E2B_NOTE,
+			 "network: '%s' was asked for, and '%s' is the most that this token's "
+			 "sandboxes "
+			 "have here",
+			 net_mode_name(asked), net_mode_name(most));
+	}
+	if (s->net == NET_ALLOW && !s->allow.count)
+		narrow_to(s, NET_NONE, false);
+	/* Rules do not choose the mode. */
+	return spec_set(s, "net", net_mode_name(s->net), e);
 }

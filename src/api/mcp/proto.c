@@ -9,7 +9,9 @@ static const char *const legacy_versions[] = {"2024-11-05", "2025-03-26", "2025-
 static const char instructions[] =
 	"cloche runs code and commands in an isolated sandbox on the user's machine. The sandbox "
 	"is made at the first call and kept: files below /workspace stay between calls, also after "
-	"a pause. It has no network and sees nothing of the user's files unless the user shared a "
+	"a pause. It has no network, unless the user allowed destinations, and sees nothing of the "
+	"user's "
+	"files unless the user shared a "
 	"workspace. Results list denials: what the sandbox refused, why, and what to do instead; "
 	"do not try to work around them, tell the user. Jobs of more than a minute and servers "
 	"belong to process_start and process_poll.";

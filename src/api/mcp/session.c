@@ -149,9 +149,11 @@ struct mcp_state *mcp_state(struct api *api)
 
 /* Options that a client may set for its sandboxes; the caller's ceiling still holds. */
 static const char *const session_fields[] = {
-	"memory",    "cpus",	     "pids", "disk",	 "timeout",  "cpu_time", "open_files",
-	"file_size", "output_limit", "env",  "workdir",	 "hostname", "require",	 "image",
-	"root",	     "level",	     "net",  "optional", "volumes",
+	"memory",	   "cpus",	"pids",		"disk",	    "timeout", "cpu_time",
+	"open_files",	   "file_size", "output_limit", "env",	    "workdir", "hostname",
+	"require",	   "image",	"root",		"level",    "net",     "optional",
+	"volumes",	   "allow",	"deny",		"net_rate", "net_tx",  "net_rx",
+	"net_connections", "net_names", "net_requests",
 };
 
 static const struct body_table session_table =

@@ -53,7 +53,7 @@ const struct mcp_tool mcp_tools[] = {
 	{"run_code", "Run code",
 	 "Run a program in an isolated sandbox on this machine and get its output. Each call is a "
 	 "new process: variables are gone afterwards, files in /workspace stay. Print what you "
-	 "want to see. There is no network.",
+	 "want to see. There is no network, unless the user allowed destinations.",
 	 0, SCOPE_RUN,
 	 FIELDS(NEEDED("code", BODY_STRING, "The source text"),
 		FIELD("language", BODY_TEXT, "Default: python", .values = language_names), CWD,

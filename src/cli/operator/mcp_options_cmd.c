@@ -84,6 +84,8 @@ const char mcp_usage[] =
 	"  -m, --memory SIZE  --cpus N  --pids N  --disk SIZE  --open-files N  --file-size SIZE\n"
 	"  -t, --timeout TIME      the most that one command may take (10m)\n"
 	"      --output-limit SIZE what a result shows of each output (128K, at most 256K)\n"
+	"      --net none|allow|public  --allow RULE  --deny RULE  --net-tx SIZE ...\n"
+	"                          what sandboxes may reach (nothing); docs/network.md\n"
 	"      --env K[=V]  --workdir DIR  --hostname NAME  --require LAYER  --policy FILE\n\n"
 	"Claude Code:  claude mcp add cloche -- cloche mcp\n"
 	"More: docs/mcp.md\n";
