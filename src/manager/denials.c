@@ -56,6 +56,12 @@ static void count_for_alert(struct sandbox *s, uint64_t denials)
 	event_add_any(s, "sandbox.denials", json_pack("{s:I}", "per_minute", (json_int_t)most));
 }
 
+void denials_told(struct sandbox *s, bool is_lookup, uint64_t count)
+{
+	s->m->metrics.denials[is_lookup ? 2 : 1] += count;
+	count_for_alert(s, count);
+}
+
 void denials_read(struct unpack *u, struct sandbox *s, struct result *r)
 {
 	uint32_t count = unpack_u32(u);

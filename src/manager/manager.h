@@ -161,6 +161,8 @@ typedef void (*json_done)(void *arg, json_t *value,
 			  const struct err *e); /* value is the callback's to free */
 void sandbox_snapshot(struct sandbox *s, const struct caller *who, const char *name, json_done done,
 		      void *arg);
+/* As sandbox_describe_network, once everything up to now is known. */
+void sandbox_network(struct sandbox *s, json_done done, void *arg);
 void sandbox_fork(struct sandbox *s, const struct caller *who, size_t count, json_done done,
 		  void *arg); /* {"sandboxes":[...]} */
 void manager_snapshots(struct manager *m, const struct caller *who, json_done done, void *arg);
@@ -337,7 +339,8 @@ struct manager_metrics {
 	uint64_t pool_hits, pool_misses;
 	uint64_t execs, execs_failed, links_lost, audit_refusals;
 	uint64_t denials[4]; /* syscall, connect, resolve, limit */
-	uint64_t alerts;     /* tenants whose denials were too many in a minute */
+	uint64_t net_tx_bytes, net_rx_bytes, net_connections, net_denied;
+	uint64_t alerts; /* tenants whose denials were too many in a minute */
 	struct manager_histogram create_ms, exec_ms;
 };
 const struct manager_metrics *manager_metrics(const struct manager *m);

@@ -346,6 +346,8 @@ void network_begin(struct job *j);
 void network_news(struct manager *m, const struct ipc *news);
 /* Calls back when all attempts and counters up to now are known, or after a second. */
 void network_sync(struct sandbox *s, void (*done)(void *arg), void *arg);
+/* What it has sent and received. */
+void network_usage(const struct sandbox *s, struct ipc_stats *st);
 /* What is known of a sandbox's network when a command begins. */
 struct network_mark {
 	uint64_t seq, tx_bytes, rx_bytes;
@@ -462,6 +464,8 @@ void exit_read(struct unpack *u, const struct sandbox *s, struct outcome *ret);
 void exec_leave_idle(struct exec *x);
 
 /* ---- denials.c ---- */
+/* Counts denials that egress has told of. */
+void denials_told(struct sandbox *s, bool is_lookup, uint64_t count);
 /* Reads the answer to G_DENIALS into r->denials. */
 void denials_read(struct unpack *u, struct sandbox *s, struct result *r);
 /* Adds those limits that were reached, in words. */

@@ -23,6 +23,7 @@ struct sandbox_net {
 	uint8_t mode, how; /* as the broker says */
 	struct egress_meter meter;
 	json_t *attempts[ATTEMPTS];
+	bool is_metered; /* a first meter of an earlier front's time is not news */
 	uint64_t next_seq;
 	struct net_follower *followers;
 };
@@ -327,10 +328,37 @@ static void add_attempt(struct sandbox *s, const struct egress_record *r)
 	attempt = attempt_json(r, n->next_seq);
 	json_decref(*place);
 	*place = attempt;
+	if (r->phase == EGRESS_DENIED || r->phase == EGRESS_LOOKUP)
+		denials_told(s, r->phase == EGRESS_LOOKUP, r->count ? r->count : 1);
 	for (struct net_follower *f = n->followers, *next; f; f = next) {
 		next = f->next;
 		f->call(f->arg, attempt);
 	}
+}
+
+/* Counters of a sandbox's life, so also after a new front has begun to count. */
+static void take_meter(struct sandbox *s, const struct egress_meter *now)
+{
+	struct manager_metrics *all = &s->m->metrics;
+	struct sandbox_net *n = net_of(s);
+	const struct egress_meter *old = &n->meter;
+
+	if (n->is_metered) {
+		all->net_tx_bytes += now->tx_bytes - old->tx_bytes;
+		all->net_rx_bytes += now->rx_bytes - old->rx_bytes;
+		all->net_connections += now->connections - old->connections;
+		all->net_denied += now->denied - old->denied;
+	}
+	n->is_metered = true;
+	n->meter = *now;
+}
+
+void network_usage(const struct sandbox *s, struct ipc_stats *st)
+{
+	if (!s->net)
+		return;
+	st->net_tx_bytes = s->net->meter.tx_bytes;
+	st->net_rx_bytes = s->net->meter.rx_bytes;
 }
 
 void network_news(struct manager *m, const struct ipc *news)
@@ -344,7 +372,7 @@ void network_news(struct manager *m, const struct ipc *news)
 	if (news->type == IPC_NETWORK_IS)
 		network_is(s, news->network.mode, news->network.how);
 	else if (news->type == IPC_NET_METER)
-		net_of(s)->meter = news->net_meter;
+		take_meter(s, &news->net_meter);
 	else
 		add_attempt(s, &news->net_record);
 	if (news->type == IPC_NET_ASKS)
@@ -601,4 +629,27 @@ json_t *sandbox_describe_network(const struct sandbox *s)
 		(json_int_t)meter->tx_bytes, "rx_bytes", (json_int_t)meter->rx_bytes, "connections",
 		(json_int_t)meter->connections, "open", (json_int_t)meter->open, "denied",
 		(json_int_t)meter->denied, "attempts", attempts_json(s->net));
+}
+
+struct network_question {
+	struct sandbox *s; /* held */
+	json_done done;
+	void *arg;
+};
+
+static void on_up_to_date(void *arg)
+{
+	struct network_question *q = arg;
+
+	q->done(q->arg, sandbox_describe_network(q->s), NULL);
+	sandbox_release(q->s);
+	free(q);
+}
+
+void sandbox_network(struct sandbox *s, json_done done, void *arg)
+{
+	struct network_question *q = must_alloc(malloc(sizeof(*q)));
+
+	*q = (struct network_question){sandbox_hold(s), done, arg};
+	network_sync(s, on_up_to_date, q);
 }

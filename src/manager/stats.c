@@ -86,14 +86,17 @@ static json_t *history_json(const struct history *h)
 
 /* ---- samples ---- */
 
-static struct usage take_sample(struct sandbox *s, const struct ipc_stats *st)
+static struct usage take_sample(struct sandbox *s, const struct ipc_stats *known)
 {
+	struct ipc_stats with_network = *known;
+	const struct ipc_stats *st = &with_network;
 	struct usage u = {.time_ms = unix_ms()};
 	struct history *h = s->history;
 	int64_t now = now_ns(), passed;
 
 	if (!h)
 		h = s->history = must_alloc(calloc(1, sizeof(*h)));
+	network_usage(s, &with_network);
 	passed = now - h->last_ns;
 	for (size_t i = 0; i < ARRAY_LEN(usage_fields); i++)
 		memcpy(&u.numbers[i], (const char *)st + usage_fields[i].at, sizeof(uint64_t));

@@ -79,7 +79,7 @@ void v1_network(struct exchange *x)
 	struct network_watch *w;
 
 	if (!wants_stream(x)) {
-		exchange_json(x, 200, sandbox_describe_network(x->sandbox));
+		sandbox_network(x->sandbox, v1_answer_json, x);
 		return;
 	}
 	w = exchange_attach(x, sizeof(*w), watching_done);
