@@ -60,6 +60,11 @@ struct result;
 struct language;
 int run_and_report(struct sandbox_request *request, const struct language *language,
 		   bool no_daemon);
+/*
+ * What an image of the store says, before spec_finish: its command, and root inside if that is its user and no other
+ * was given.
+ */
+int run_take_image(struct sandbox_spec *s, bool needs_command, struct err *e);
 /* Tells people on stderr how the run ended, and what was refused or discarded. */
 void run_report(const struct result *r, const struct sandbox_spec *s);
 /*

@@ -73,7 +73,7 @@ class Importing(Images):
     def test_a_root_file_system(self):
         self.good(self.import_tar("box:1", shell()))
         r = self.sh("box:1", "cat /etc/passwd 2>&1; echo x > /new && echo made; id -u")
-        self.assertIn("1000\n", r.out, str(r))
+        self.assertTrue(r.out.endswith("\n0\n"), str(r))
         self.assertNotIn("made", r.out)
         self.assertEqual(list(self.listed()), ["box:1"])
         self.is_clean()
@@ -180,13 +180,23 @@ class Importing(Images):
             owners, {"a": (33, 12), "b": (0, 0), "c": (65534, 65534), "d": (7, 0), "e": (8, 0)}
         )
         r = self.sh("owners", "stat -c '%u:%g' /a /b /c /d")
+        self.assertEqual(r.out, "33:12\n0:0\n65534:65534\n7:0\n", str(r))
+        r = self.sh("owners", "stat -c '%u:%g' /a /b /c /d", "--user", "user")
         self.assertEqual(r.out, "33:12\n1000:1000\n65534:65534\n7:1000\n", str(r))
 
     def test_the_images_user_is_the_sandboxs(self):
         self.import_layers("user", layer(directory("mine", uid=33, gid=33, mode=0o700)), run={"User": "33:33"})
-        r = self.sh("user", "ls -d /mine && cd /mine && touch x && ls", "--root", "overlay")
-        self.assertEqual((r.code, r.out), (0, "/mine\nx\n"), str(r))
+        r = self.sh("user", "id -u; cd /mine && touch x && ls", "--root", "overlay")
+        self.assertEqual((r.code, r.out), (0, "1000\nx\n"), str(r))
         self.assertIn("USER", r.err)
+        self.assertEqual(self.sh("user", "id -u", "--user", "root").out, "0\n")
+
+    def test_root_inside_unless_another_user_is_asked_for(self):
+        for n, run in enumerate(({}, {"User": "root"}, {"User": "0:0"})):
+            self.import_layers(f"root{n}", run=run)
+            self.assertEqual(self.sh(f"root{n}", "id -u").out, "0\n")
+        self.assertEqual(self.sh("root0", "id -u", "--user", "user").out, "1000\n")
+        self.assertEqual(cl.record("--image", "root0", "--empty", "--", "/bin/id", env=self.env)["stdout"][:6], "uid=0 ")
 
 
 class Exporting(Images):
@@ -509,6 +519,21 @@ class Broken(Images):
         finally:
             p.kill()
             p.communicate()
+
+    def test_a_full_disk(self):
+        self.need_root("mounts a small file system")
+        self.write("root.tar", layer(entry("x", data=b"x" * (6 << 20))))
+        script = (
+            'mount -t tmpfs -o size=4M none "$1" && ! "$0" image import "$2" full && '
+            '"$0" image ls --json && ls "$1"/images/tmp "$1"/images/layers'
+        )
+        r = cl.command(
+            "unshare", "-m", "sh", "-c", script, cl.CLOCHE, self.state, self.path("root.tar"), env=self.env
+        )
+        self.assertEqual(r.code, 0, str(r))
+        self.assertIn("No space left", r.err)
+        empty = f"{self.store}/layers:\n\n{self.store}/tmp:\n"
+        self.assertEqual(r.out, '{"images":[]}\n' + empty)
 
     def test_a_store_that_is_damaged(self):
         self.import_layers("old")

@@ -148,7 +148,7 @@ int cmd_code(int argc, char **argv)
 		return cmd_help(2, (char *[]){"help", "code", NULL});
 	if (first >= 0 && !o.code && first < argc)
 		file = argv[first++];
-	if (first >= 0 && spec_finish(&s, &e) == 0)
+	if (first >= 0 && run_take_image(&s, false, &e) == 0 && spec_finish(&s, &e) == 0)
 		language = place_code(&s, &o, file, &files[0], &e);
 	if (!language)
 		return cli_fail_spec(&s, &e);

@@ -1,7 +1,6 @@
 /* `cloche run`, and the report of every run: exit status, lines on stderr, record. */
 #include "cli/cli.h"
 
-#include "image/image.h"
 #include "model/guard.h"
 #include "model/language.h"
 #include "sandbox/sandbox.h"
@@ -177,22 +176,6 @@ int run_and_report(struct sandbox_request *request, const struct language *langu
 	return status;
 }
 
-/* Without a command an image's own runs. */
-static int take_image_command(struct sandbox_spec *s, struct err *e)
-{
-	struct image_store store = {.dir = -1};
-	struct image i = {.lock = -1};
-	int rc = image_find_mine(s->image, &store, &i, e);
-
-	for (size_t n = 0; rc == 0 && n < i.record.entrypoint.count; n++)
-		list_add(&s->argv, i.record.entrypoint.items[n]);
-	for (size_t n = 0; rc == 0 && n < i.record.cmd.count; n++)
-		list_add(&s->argv, i.record.cmd.items[n]);
-	image_done(&i);
-	image_store_close(&store);
-	return rc;
-}
-
 int cmd_run(int argc, char **argv)
 {
 	struct sandbox_request request = {0};
@@ -205,12 +188,11 @@ int cmd_run(int argc, char **argv)
 	first = options_parse(&s, argc, argv, &o, &e);
 	if (o.help)
 		return cmd_help(2, (char *[]){"help", "run", NULL});
-	if (first < 0 || spec_finish(&s, &e) < 0 || guard_refuse(&s, &e) < 0)
+	if (first < 0 || run_take_image(&s, first == argc, &e) < 0 || spec_finish(&s, &e) < 0 ||
+	    guard_refuse(&s, &e) < 0)
 		return cli_fail_spec(&s, &e);
 	for (int i = first; i < argc; i++)
 		list_add(&s.argv, argv[i]);
-	if (s.argv.count == 0 && image_is_stored(s.image) && take_image_command(&s, &e) < 0)
-		return cli_fail_spec(&s, &e);
 	request.spec = &s;
 	request.own_argv = argv - 1; /* begins with the program's name */
 	status = run_and_report(&request, NULL, o.no_daemon);

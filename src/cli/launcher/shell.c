@@ -31,8 +31,8 @@ int cmd_shell(int argc, char **argv)
 			&e, ERR_INVALID,
 			"options are for new sandboxes; usage: cloche shell [OPTIONS] | ID");
 	}
-	if (first < 0 || spec_set(&s, "tty", "true", &e) < 0 || spec_finish(&s, &e) < 0 ||
-	    guard_refuse(&s, &e) < 0)
+	if (first < 0 || spec_set(&s, "tty", "true", &e) < 0 || run_take_image(&s, false, &e) < 0 ||
+	    spec_finish(&s, &e) < 0 || guard_refuse(&s, &e) < 0)
 		return cli_fail(&e);
 	list_add(&s.argv, has_bash ? "/bin/bash" : "/bin/sh");
 	request.spec = &s;
