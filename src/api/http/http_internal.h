@@ -36,7 +36,7 @@
 #define LINGER_BYTES (128u << 20)
 #define HALF_CLOSED_MS 200	  /* after a request: until then its end of file is no hang-up */
 #define TURN_BYTES (64u << 10)	  /* read or written for one connection before the others */
-#define JSON_PIECE (8u << 10)	  /* read of a JSON body at once */
+#define JSON_PIECE (4u << 10)	  /* built of a JSON body at once */
 #define TURN_NS 100000		  /* for one tenant before the others */
 #define ROUND_NS 250000		  /* for all tenants before the rest of the loop */
 #define OPEN_BODY_MAX (64u << 10) /* of a request without authentication */
@@ -93,6 +93,7 @@ struct peer {
 	struct lane *lane;
 	TAILQ_ENTRY(peer) ready;
 	bool is_ready; /* in its lane */
+	bool has_more; /* of a body, for its next turn */
 	/* Bytes that were read: `at` is in `in`, or, during a step, in the server's scratch. */
 	struct buf in;
 	const char *at;

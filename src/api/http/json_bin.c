@@ -4,6 +4,7 @@
 #include "manager/manager.h"
 
 #define AT_ONCE 2000 /* values that are freed without ado */
+#define STEP 32	     /* values from one look at the clock to the next */
 
 struct json_bin {
 	struct loop *loop;
@@ -44,6 +45,7 @@ static bool is_ours(const json_t *value)
 static void free_some(void *arg)
 {
 	struct json_bin *b = arg;
+	unsigned freed = 0;
 	json_t *member;
 
 	while (b->depth) {
@@ -54,7 +56,7 @@ static void free_some(void *arg)
 			b->open[b->depth++] = member;
 		else
 			json_decref(member);
-		if (b->depth && loop_turn_is_over(b->loop)) {
+		if (b->depth && ++freed % STEP == 0 && loop_turn_is_over(b->loop)) {
 			loop_task_add(b->loop, &b->task);
 			return;
 		}

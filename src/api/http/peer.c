@@ -190,9 +190,19 @@ static bool begin_request(struct peer *p)
 	return true;
 }
 
+static bool is_json(const struct peer *p)
+{
+	enum body_mode body = p->now && p->now->route ? p->now->route->body : BODY_NONE;
+
+	return body == BODY_JSON || body == BODY_JSON_BIG;
+}
+
+/* JSON is built as it arrives, at up to 40 ns a byte: it is taken in pieces, and the rest in later turns. */
 static void feed_body(struct peer *p)
 {
+	int64_t end = now_ns() + TURN_NS;
 	struct exchange *x = p->now;
+	bool in_pieces = is_json(p);
 
 	while (!p->body.done && p->left) {
 		ssize_t framing = http1_body_framing(&p->body, p->at, p->left);
@@ -204,11 +214,17 @@ static void feed_body(struct peer *p)
 		}
 		use_bytes(p, (size_t)framing);
 		content = http1_body_content(&p->body, p->left);
+		if (in_pieces && content > JSON_PIECE)
+			content = JSON_PIECE;
 		taken = content ? exchange_feed(x, p->at, content) : 0;
 		http1_body_took(&p->body, taken);
 		use_bytes(p, taken);
 		if (taken < content || p->broken)
 			return;
+		if (in_pieces && p->left && now_ns() > end) {
+			p->has_more = true;
+			return;
+		}
 	}
 	if (p->body.done) {
 		p->complete_ns = now_ns();
@@ -296,20 +312,11 @@ static bool peer_step(struct peer *p, bool *ret_more)
 	return true;
 }
 
-/* JSON is built as it is read, at up to 40 ns a byte: it is read in smaller pieces. */
-static size_t most_to_read(const struct peer *p)
-{
-	bool is_json = p->state == PEER_REQUEST && p->now->internal->feed;
-
-	return is_json ? JSON_PIECE : sizeof(p->server->scratch);
-}
-
 /* Reads once. */
 static size_t read_some(struct peer *p)
 {
 	char *scratch = p->server->scratch;
-	size_t most = most_to_read(p);
-	ssize_t n = recv(p->watch.fd, scratch, most, MSG_DONTWAIT);
+	ssize_t n = recv(p->watch.fd, scratch, sizeof(p->server->scratch), MSG_DONTWAIT);
 
 	p->can_read = n > 0 || (n < 0 && errno == EINTR);
 	if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR))
@@ -319,7 +326,7 @@ static size_t read_some(struct peer *p)
 		return 0;
 	}
 	/* A short read has emptied the socket; there will be an event for more. */
-	if ((size_t)n < most && !p->hung_up)
+	if ((size_t)n < sizeof(p->server->scratch) && !p->hung_up)
 		p->can_read = false;
 	p->moved += (size_t)n;
 	if (p->in.len) {
@@ -401,6 +408,7 @@ void peer_run(struct peer *p)
 	}
 	p->at = buf_head(&p->in);
 	p->left = p->in.len;
+	p->has_more = false;
 	for (;;) {
 		if (!peer_step(p, &more))
 			return;
@@ -418,7 +426,7 @@ void peer_run(struct peer *p)
 	/* Its end may have come with the request, and no other event will tell. */
 	if ((p->dead || p->hung_up) && p->state == PEER_REQUEST && p->now->internal->complete)
 		peer_kick(p);
-	if (more || (wants_bytes(p) && (p->can_read || p->eof)))
+	if (more || p->has_more || (wants_bytes(p) && (p->can_read || p->eof)))
 		peer_kick(p);
 }
 
