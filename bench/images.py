@@ -96,9 +96,11 @@ def pulls(top, name, rounds):
 
 def starts(top, name, rounds):
     env = {"CLOCHE_STATE_DIR": os.path.join(top, "state")}
-    rows = {"host": [], "image": []}
+    rows = {"host": [], "image": [], "image, as root inside": []}
     for _ in range(rounds):
-        for row, more in (("host", []), ("image", ["--image", name])):
+        for row, more in (
+            ("host", []), ("image", ["--image", name, "--user", "user"]), ("image, as root inside", ["--image", name])
+        ):
             rows[row].append(1000 * run(CLOCHE, "run", "--empty", *more, "--", "/bin/true", env=env)[0])
     for row, values in rows.items():
         report(f"start, root of the {row}", values, "ms")
@@ -120,7 +122,7 @@ def main():
                 f"http: {{addr: '{host}'}}\n"
             )
         layout, size = make_image(top, [s for s in options.source if os.path.isdir(s)])
-        server = subprocess.Popen(["docker-registry", "serve", top + "/registry.yml"], stderr=subprocess.DEVNULL)
+        server = subprocess.Popen(["docker-registry", "serve", top + "/registry.yml"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             while socket.socket().connect_ex(("127.0.0.1", int(host.split(":")[1]))):
                 time.sleep(0.05)

@@ -191,6 +191,22 @@ class Importing(Images):
         self.assertIn("USER", r.err)
         self.assertEqual(self.sh("user", "id -u", "--user", "root").out, "0\n")
 
+    def test_a_user_by_name(self):
+        self.need_root("sets owners")
+        passwd = layer(
+            directory("etc"), entry("etc/passwd", data=b"root:x:0:0::/:/bin/sh\nme:x:33:34::/:/bin/sh\nmeme:x:1:1::/:\n"),
+            directory("mine", uid=33, gid=34, mode=0o700),
+        )
+        for n, user in enumerate(("me", "me:34", "me:nobody")):
+            self.import_layers(f"by{n}", passwd, layer(entry("above")), run={"User": user})
+            r = self.sh(f"by{n}", "stat -c %u:%g /mine; ls -a /mine")
+            self.assertEqual((r.code, r.out), (0, "1000:1000\n.\n..\n"), str(r))
+        self.import_layers("none", passwd, run={"User": "nobody-here"})
+        self.assertEqual(self.sh("none", "id -u").out, "1000\n")
+        evil = layer(directory("etc"), link("etc/passwd", self.write("passwd", "me:x:7:7::/:\n")))
+        self.import_layers("evil", passwd, evil, run={"User": "me"})
+        self.assertEqual(self.sh("evil", "stat -c %u:%g /mine").out, "1000:1000\n")
+
     def test_root_inside_unless_another_user_is_asked_for(self):
         for n, run in enumerate(({}, {"User": "root"}, {"User": "0:0"})):
             self.import_layers(f"root{n}", run=run)

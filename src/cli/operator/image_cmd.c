@@ -205,7 +205,7 @@ static int print_config(struct verb_call *v, const char *kind, struct err *e)
 			rc = err_sys(e, "cannot read %s", path);
 	}
 	if (rc == 0)
-		rc = image_parse(&m, kind, &(struct image_json){config, len}, &text, e);
+		rc = image_parse(&m, kind, &(struct image_json){config, len, NULL}, &text, e);
 	for (size_t n = 0; rc == 0 && n < text.len; n++) {
 		char c = buf_head(&text)[n];
 

@@ -19,6 +19,8 @@
 
 struct unpacking {
 	FILE *rest;
+	char bytes[65536]; /* read ahead, since headers are small */
+	size_t at, len;
 	bool in_content;
 };
 
@@ -72,14 +74,21 @@ static void put_bytes(FILE *to, const char *bytes, size_t len)
 static ssize_t read_tar(void *arg, void *bytes, size_t len)
 {
 	struct unpacking *u = arg;
-	ssize_t n;
+	ssize_t n = 0;
 
-	do
-		n = read(0, bytes, len);
-	while (n < 0 && errno == EINTR);
-	if (n > 0 && !u->in_content)
-		put_bytes(u->rest, bytes, (size_t)n);
-	return n;
+	while (u->at == u->len && (n = read(0, u->bytes, sizeof(u->bytes))) != 0) {
+		if (n < 0 && errno != EINTR)
+			return -1;
+		u->at = 0;
+		u->len = n > 0 ? (size_t)n : 0;
+	}
+	if (len > u->len - u->at)
+		len = u->len - u->at;
+	memcpy(bytes, u->bytes + u->at, len);
+	u->at += len;
+	if (!u->in_content)
+		put_bytes(u->rest, bytes, len);
+	return (ssize_t)len;
 }
 
 static void content_begins(void *arg, const char *name, struct tar_range r)
@@ -116,7 +125,7 @@ static int read_trailer(struct unpacking *u, struct err *e)
 
 int guest_unpack(bool owners)
 {
-	struct unpacking u = {.rest = stdout};
+	static struct unpacking u;
 	struct tar_layer layer = {.owners = owners,
 				  .max_entries = MOST_ENTRIES,
 				  .max_bytes = MOST_BYTES,
@@ -130,6 +139,7 @@ int guest_unpack(bool owners)
 	static char gathered[65536];
 	struct err e = {0};
 
+	u.rest = stdout;
 	umask(0);
 	alarm(MOST_SECONDS);
 	setvbuf(stdout, gathered, _IOFBF, sizeof(gathered));

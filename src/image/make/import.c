@@ -80,7 +80,7 @@ static int take_layer(struct image_maker *m, int dir, const char *path, const ch
 static int take_image(struct image_maker *m, int dir, const struct buf *config,
 		      const struct list *paths, char hex[IMAGE_HEX + 1], struct err *e)
 {
-	const struct image_json json = {config->len ? buf_head(config) : "", config->len};
+	const struct image_json json = {config->len ? buf_head(config) : "", config->len, NULL};
 	struct image_record r;
 	int rc = 0;
 
@@ -130,8 +130,8 @@ static int take_manifest(struct image_maker *m, const struct image_import *i, in
 	size_t at = 0;
 
 	if (read_blob(dir, child->a, MANIFEST_MAX, &bytes, e) < 0 ||
-	    image_parse(m, "manifest", &(struct image_json){buf_head(&bytes), bytes.len}, &says,
-			e) < 0)
+	    image_parse(m, "manifest", &(struct image_json){buf_head(&bytes), bytes.len, NULL},
+			&says, e) < 0)
 		return -1;
 	while (lines_next(&says, &at, &l)) {
 		if (str_equal(l.key, "child")) {
@@ -162,8 +162,8 @@ static int import_layout(struct image_maker *m, const struct image_import *i, in
 	size_t at = 0, count = 0;
 
 	if (read_inside(dir, "index.json", MANIFEST_MAX, &bytes, e) < 0 ||
-	    image_parse(m, "manifest", &(struct image_json){buf_head(&bytes), bytes.len}, &says,
-			e) < 0)
+	    image_parse(m, "manifest", &(struct image_json){buf_head(&bytes), bytes.len, NULL},
+			&says, e) < 0)
 		return -1;
 	while (lines_next(&says, &at, &l)) {
 		if (!str_equal(l.key, "child"))
@@ -217,8 +217,8 @@ static int import_saved(struct image_maker *m, const struct image_import *i, int
 	int rc = 0;
 
 	if (read_inside(dir, "manifest.json", MANIFEST_MAX, &bytes, e) < 0 ||
-	    image_parse(m, "docker", &(struct image_json){buf_head(&bytes), bytes.len}, &says, e) <
-		    0)
+	    image_parse(m, "docker", &(struct image_json){buf_head(&bytes), bytes.len, NULL}, &says,
+			e) < 0)
 		return -1;
 	while (lines_next(&says, &at, &l)) {
 		if (str_equal(l.key, "image") && count < IMAGES_MAX)
@@ -277,7 +277,7 @@ static int import_root(struct image_maker *m, const struct image_import *i, stru
 			       "NAME",
 			       i->from);
 	if (image_layer_keep(m, l, e) < 0 ||
-	    image_make(m, &(struct image_json){config, strlen(config)}, hex, e) < 0)
+	    image_make(m, &(struct image_json){config, strlen(config), NULL}, hex, e) < 0)
 		return -1;
 	return name_image(m, i, i->name, hex, NULL, e);
 }

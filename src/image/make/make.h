@@ -59,6 +59,7 @@ int image_export_tar(struct image_maker *m, const struct image *image, const cha
 struct image_json {
 	const void *bytes;
 	size_t len;
+	const char *arg; /* of the parser; NULL: this machine's architecture */
 };
 int image_parse(struct image_maker *m, const char *kind, const struct image_json *json,
 		struct buf *ret, struct err *e);

@@ -4,11 +4,14 @@
 #include "image/make/lines.h"
 #include "image/make/process.h"
 
+#include "kern/sys.h"
+
 #include <sodium.h>
 #include <sys/mman.h>
 #include <sys/utsname.h>
 
 #define SAYS_MAX (1u << 20)
+#define PASSWD_MAX (1u << 20)
 
 int image_maker_open(struct image_maker *m, const char *worker, const char *guest, struct err *e)
 {
@@ -71,8 +74,8 @@ void image_hash(const void *bytes, size_t len, char ret[IMAGE_HEX + 1])
 int image_parse(struct image_maker *m, const char *kind, const struct image_json *json,
 		struct buf *ret, struct err *e)
 {
-	char *argv[] = {(char *)m->worker, "parse", (char *)kind, (char *)image_architecture(),
-			NULL};
+	const char *arg = json->arg ? json->arg : image_architecture();
+	char *argv[] = {(char *)m->worker, "parse", (char *)kind, (char *)arg, NULL};
 	auto_close int in = memfd_create("json", MFD_CLOEXEC);
 	auto_free char *says = must_alloc(malloc(SAYS_MAX + 1));
 	struct worker w;
@@ -138,6 +141,31 @@ static uint64_t size_of(struct image_maker *m, const struct image_record *r)
 	return total;
 }
 
+/* A user by name gets the ids of /etc/passwd, as the uppermost layer with such a file has it. */
+static void number_user(struct image_maker *m, struct image_record *r)
+{
+	for (size_t i = r->layers.count; r->user && i-- > 0;) {
+		auto_free char *path = str_format("layers/%s/fs/etc/passwd", r->layers.items[i]);
+		auto_close int fd =
+			sys_openat2(m->store.dir, path, O_RDONLY | O_CLOEXEC | O_NONBLOCK,
+				    RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS);
+		auto_free char *text = NULL;
+		auto_buf struct buf says = {0};
+		struct err ignored;
+		size_t len;
+
+		if (fd < 0 || io_read_whole(fd, PASSWD_MAX, &text, &len) < 0)
+			continue;
+		if (image_parse(m, "passwd", &(struct image_json){text, len, r->user}, &says,
+				&ignored) == 0 &&
+		    says.len && str_only(buf_head(&says), STR_DIGITS ":", 1, says.len - 1)) {
+			free(r->user);
+			r->user = str_copy(buf_head(&says));
+		}
+		return;
+	}
+}
+
 int image_make(struct image_maker *m, const struct image_json *config, char hex[IMAGE_HEX + 1],
 	       struct err *e)
 {
@@ -147,6 +175,8 @@ int image_make(struct image_maker *m, const struct image_json *config, char hex[
 	if (image_config_record(m, config, &r, e) < 0)
 		return -1;
 	r.size = size_of(m, &r);
+	if (r.user && !str_only(r.user, STR_DIGITS ":", 1, 32))
+		number_user(m, &r);
 	image_hash(config->bytes, config->len, hex);
 	rc = image_add(&m->store, hex, &r, config->bytes, config->len, e);
 	image_record_done(&r);

@@ -187,7 +187,8 @@ static int get_manifest(struct pulling *p, char ret[IMAGE_DIGEST], struct err *e
 
 		if (fetch_small(p, &what, &bytes, digest, e) < 0 ||
 		    image_parse(p->maker, "manifest",
-				&(struct image_json){bytes.len ? buf_head(&bytes) : "", bytes.len},
+				&(struct image_json){bytes.len ? buf_head(&bytes) : "", bytes.len,
+						     NULL},
 				&says, e) < 0)
 			return -1;
 		if (depth == 0)
@@ -320,7 +321,7 @@ static int pull_image(struct pulling *p, char hex[IMAGE_HEX + 1], char digest[IM
 	snprintf(what.digest, sizeof(what.digest), "%s", p->config);
 	if (fetch_small(p, &what, &config, own, e) < 0)
 		return -1;
-	const struct image_json json = {config.len ? buf_head(&config) : "", config.len};
+	const struct image_json json = {config.len ? buf_head(&config) : "", config.len, NULL};
 
 	if (image_config_record(p->maker, &json, &r, e) < 0)
 		return -1;

@@ -202,6 +202,32 @@ char *worker_token(const struct buf *answer)
 	return copy;
 }
 
+/* The line of a user in /etc/passwd: UID:GID. user: NAME or NAME:GROUP, whose group counts if it is a number. */
+static int put_ids(const char *text, size_t len, const char *user, FILE *to)
+{
+	size_t name = strcspn(user, ":");
+	const char *group =
+		user[name] && str_only(user + name + 1, STR_DIGITS, 1, 5) ? user + name + 1 : NULL;
+
+	for (const char *at = text, *end = text + len; at < end;) {
+		const char *newline = memchr(at, '\n', (size_t)(end - at));
+		size_t line = (size_t)((newline ? newline : end) - at);
+		auto_free char *copy = must_alloc(strndup(at, line));
+		unsigned uid, gid;
+
+		if (line > name && at[name] == ':' && strncmp(at, user, name) == 0 &&
+		    sscanf(copy + name, ":%*[^:]:%5u:%5u:", &uid, &gid) == 2) {
+			if (group)
+				fprintf(to, "%u:%s%c", uid, group, 0);
+			else
+				fprintf(to, "%u:%u%c", uid, gid, 0);
+			return 0;
+		}
+		at += line + 1;
+	}
+	return say("there is no such user");
+}
+
 int worker_parse_text(const char *kind, const char *arch, const char *text, size_t len, FILE *to)
 {
 	static const struct {
@@ -212,8 +238,12 @@ int worker_parse_text(const char *kind, const char *arch, const char *text, size
 		     {"config", put_config},
 		     {"show", show},
 		     {"history", show_history}};
-	json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
+	json_t *root;
 	int rc = 125;
+
+	if (str_equal(kind, "passwd"))
+		return put_ids(text, len, arch, to);
+	root = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
 
 	if (!root)
 		return say("it is no JSON");

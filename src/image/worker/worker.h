@@ -8,6 +8,7 @@
  *                                    config DIGEST SIZE, layer DIGEST SIZE MEDIA-TYPE for each
  *     docker                         image -, config PATH, tag NAME, layer PATH for each of an archive
  *     config                         a record (image/image.h)
+ *     passwd                         UID:GID; the input is a passwd file, and ARCH a user
  *     show, history                  text for people
  *   cloche-image fetch               see image/fetch.h
  *
