@@ -28,7 +28,7 @@ struct policy_reader {
 
 /* ---- values ---- */
 
-enum path_form { PATH_WHOLE, PATH_UNLESS_HOST, PATH_AFTER_EQUALS, PATH_OF_MOUNT };
+enum path_form { PATH_WHOLE, PATH_OF_IMAGE, PATH_AFTER_EQUALS, PATH_OF_MOUNT };
 
 struct path_field {
 	const char *name;
@@ -38,7 +38,7 @@ struct path_field {
 /* Fields that name host paths, which are relative to the file's directory. */
 static const struct path_field path_fields[] = {
 	{"mount", PATH_OF_MOUNT},    {"mount_read", PATH_WHOLE}, {"mount_write", PATH_WHOLE},
-	{"forbid", PATH_WHOLE},	     {"workspace", PATH_WHOLE},	 {"image", PATH_UNLESS_HOST},
+	{"forbid", PATH_WHOLE},	     {"workspace", PATH_WHOLE},	 {"image", PATH_OF_IMAGE},
 	{"file", PATH_AFTER_EQUALS},
 };
 
@@ -51,6 +51,15 @@ static char *absolute(struct policy_reader *r, const char *field, const char *pa
 	}
 	return path[0] == '/' || !*path ? str_copy(path)
 					: str_format("%s/%s", r->policy->dir, path);
+}
+
+/* A path begins with '/' or '.', or is there; else it is the name of an image. */
+static char *absolute_image(struct policy_reader *r, const char *value)
+{
+	auto_free char *path = str_format("%s/%s", r->policy->dir, value);
+	bool is_path = strchr("/.~", value[0]) || access(path, F_OK) == 0;
+
+	return str_equal(value, "host") || !is_path ? str_copy(value) : absolute(r, "image", value);
 }
 
 static char *absolute_mount(struct policy_reader *r, const char *value)
@@ -90,9 +99,8 @@ static char *resolve(struct policy_reader *r, const struct field *f, const char 
 			return absolute_mount(r, value);
 		case PATH_AFTER_EQUALS:
 			return absolute_after_equals(r, f->name, value);
-		case PATH_UNLESS_HOST:
-			return str_equal(value, "host") ? str_copy(value)
-							: absolute(r, f->name, value);
+		case PATH_OF_IMAGE:
+			return absolute_image(r, value);
 		case PATH_WHOLE:
 			return absolute(r, f->name, value);
 		}

@@ -207,6 +207,12 @@ class Importing(Images):
         self.import_layers("evil", passwd, evil, run={"User": "me"})
         self.assertEqual(self.sh("evil", "stat -c %u:%g /mine").out, "1000:1000\n")
 
+    def test_in_a_policy(self):
+        self.import_layers("named:1", layer(entry("x")))
+        policy = self.write("p/policy.yaml", "image: named:1\nuser: user\n")
+        r = self.cloche("run", "--policy", policy, "--empty", "--", "/bin/sh", "-c", "ls /x; id -u")
+        self.assertEqual((r.code, r.out), (0, "/x\n1000\n"), str(r))
+
     def test_root_inside_unless_another_user_is_asked_for(self):
         for n, run in enumerate(({}, {"User": "root"}, {"User": "0:0"})):
             self.import_layers(f"root{n}", run=run)

@@ -151,18 +151,21 @@ static void test_lists(void **state)
 static void test_relative_paths(void **state)
 {
 	struct policy p =
-		parsed("workspace: ../work\nimage: root\nmount_read: [a]\nmount_write: b\n"
+		parsed("workspace: ../work\nimage: ./root\nmount_read: [a]\nmount_write: b\n"
 		       "forbid: [.env]\nmount: ./x:/x:rw\nworkdir: sub\n");
 
 	(void)state;
 	assert_pair(&p, 0, "workspace", "/srv/p/../work");
-	assert_pair(&p, 1, "image", "/srv/p/root");
+	assert_pair(&p, 1, "image", "/srv/p/./root");
 	assert_pair(&p, 2, "mount_read", "/srv/p/a");
 	assert_pair(&p, 3, "mount_write", "/srv/p/b");
 	assert_pair(&p, 4, "forbid", "/srv/p/.env");
 	assert_pair(&p, 5, "mount", "/srv/p/./x:/x:rw");
 	/* a path inside the sandbox is not the host's */
 	assert_pair(&p, 6, "workdir", "sub");
+	policy_done(&p);
+	p = parsed("image: debian:12\n");
+	assert_pair(&p, 0, "image", "debian:12");
 	policy_done(&p);
 	p = parsed("image: host\n");
 	assert_pair(&p, 0, "image", "host");
