@@ -82,7 +82,7 @@ class Sandboxes(served.Case):
 
     def test_refusals(self):
         for args, word in ((("create", "--memory", "12Q"), "12Q"),
-                           (("create", "--net", "isolated"), "net"),
+                           (("create", "--net", "open"), "net"),
                            (("create", "--volume", "nope:/v"), "nope"),
                            (("create", "--image", "nope"), "nope"),
                            (("create", "--nonsense"), "unknown option"),

@@ -161,7 +161,7 @@ class Sandboxes(harness.Case):
             ({"metadata": "a"}, 400, "metadata"),
             ({"name": "n" * 100}, 400, "name"),
             ({"ttl": "soon"}, 400, "ttl"),
-            ({"net": "isolated"}, 501, "net"),
+            ({"net": "open"}, 400, "net"),
             ({"provider": "docker"}, 501, "provider"),
             ({"mount": ["/:/x"]}, 403, "mount"),
         ]
