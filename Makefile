@@ -289,7 +289,7 @@ $(B)/tests/front/%: $(B)/gnu/tests/front/%.o $(CORE_A)
 
 RUN := B=$(B) PYTHON=$(PYTHON) tests/run
 
-.PHONY: test test-slow unit fuzz-replay e2e escape clients compare-escape test-v2 check format bench fuzz
+.PHONY: test test-slow unit fuzz-replay e2e escape clients compare-escape compare-network test-v2 check format bench fuzz
 test: all
 	@$(RUN)
 # What takes minutes or hours: soaks, and all slips.
@@ -297,6 +297,8 @@ test-slow: all
 	@$(RUN) slow
 unit fuzz-replay e2e escape clients test-v2: all
 	@$(RUN) $@
+compare-network: all
+	@B=$(B) $(PYTHON) tests/escape/compare_network.py
 compare-escape: all
 	@B=$(B) $(PYTHON) tests/escape/compare.py
 .PHONY: bench-images

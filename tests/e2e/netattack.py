@@ -570,7 +570,8 @@ def by_url(authority, host):
         data = read_all(s)
     found = summary(data) if is_answer(data) else ""
     # A proxy may write the Host of the URL; what counts is whom the server was asked for, and which it was.
-    return found if EVIL in found or "evil" in found.lower() else None
+    asked = found.rpartition(" for ")[2].split("/")[0].lower()
+    return found if found and (EVIL in found or not ("." + asked).endswith((".allowed.com", ".example.com"))) else None
 
 
 @row("allow", 46, "names that look like allowed ones, by SOCKS", outside=False)
@@ -791,8 +792,8 @@ def tcp_53():
 
 @row("allow", 56, "many names below a wildcard")
 def many_names():
+    yield "long", lambda: count_names(400, "n%d-" + "x" * 50, 200)  # first, since both share a budget
     yield "short", lambda: count_names(3000, "n%d", 2000)
-    yield "long", lambda: count_names(400, "n%d-" + "x" * 50, 200)
 
 
 def count_names(count, form, too_many):

@@ -29,14 +29,14 @@ def options(policy):
 class Attacks(cl.Case):
     """Rows of one policy. Verdicts by (row, variant), outside and inside."""
 
-    policy = None
+    policy, more, only = None, [], None
 
     @classmethod
     def setUpClass(cls):
         cls.lab = netlab.shared()
         cls.lab.ask("dns", state="up")
         cls.lab.ask("names", names=netattack.NAMES)
-        rows = [name for name, r in netattack.ROWS.items() if r["policy"] == cls.policy and r["outside"]]
+        rows = [name for name, r in netattack.ROWS.items() if cls.has(name) and r["outside"]]
         cls.dir = cl.base_dir()
         cls.outside = cls.judge(
             cls.lab.command(
@@ -50,14 +50,19 @@ class Attacks(cl.Case):
             cls.inside = cls.judge(cls.run_inside(left_open.fileno()))
 
     @classmethod
+    def has(cls, name):
+        return netattack.ROWS[name]["policy"] == cls.policy and (not cls.only or name in cls.only)
+
+    @classmethod
     def run_inside(cls, fd):
-        given = options(cls.policy)
+        given = cls.more + options(cls.policy)
+        rows = filter(cls.has, netattack.ROWS)
         for name, value in {**PROXIES, "NETATTACK_TIMEOUT": "10"}.items():
             given += ["--env", "%s=%s" % (name, value)]
         with open(netattack.__file__, encoding="utf-8") as f:
             program = f.read()
-        return cls.lab.run("run", *given, "--", "/usr/bin/python3", "-c", program, cls.policy, cwd=cls.dir, timeout=120,
-                           pass_fds=[fd])  # fmt: skip
+        return cls.lab.run("run", *given, "--", "/usr/bin/python3", "-c", program, cls.policy, *rows, cwd=cls.dir,
+                           timeout=120, pass_fds=[fd])  # fmt: skip
 
     @classmethod
     def judge(cls, r, like=None):
@@ -105,6 +110,13 @@ class Allow(Attacks):
         self.assertEqual(others, set())
 
 
+class RootInside(Attacks):
+    """The same for uid 0 of a namespace below the sandbox's, with its capabilities."""
+
+    policy, more = "allow", ["--user", "root"]
+    only = ("direct", "host-services", "other-sockets", "allowed-works")
+
+
 class Public(Attacks):
     policy = "public"
 
@@ -117,9 +129,9 @@ class Nothing(Attacks):
     policy = "none"
 
 
-for _name, _row in netattack.ROWS.items():
-    for _class in (Allow, Public, Inspect, Nothing):
-        if _class.policy == _row["policy"]:
+for _name in netattack.ROWS:
+    for _class in (Allow, RootInside, Public, Inspect, Nothing):
+        if _class.has(_name):
             add_row(_class, _name)
 del _class  # unittest would take it for another suite
 
