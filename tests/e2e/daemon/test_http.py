@@ -304,6 +304,11 @@ class Json(Front):
         self.assertEqual(self.assertError(self.d.post("/v1/run", many), 413, "too_large")["message"],
                          "the body has more than 50000 values")
 
+    def test_many_values_that_arrive_at_once(self):
+        """They are built in several turns, and nothing more has to arrive for that."""
+        body = b'{"cmd":["true"],"nosuch":[' + b"1," * 20000 + b"1]}"
+        self.assertEqual(self.assertError(self.d.post("/v1/run", body), 400, "invalid")["field"], "nosuch")
+
     def test_memory_comes_back(self):
         before = self.memory(self.d)
         text = "x" * (10 << 20)
