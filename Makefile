@@ -366,7 +366,7 @@ fuzz:
 	@for f in $(FUZZ_SRC:tests/fuzz/%.c=%); do \
 		echo "  FUZZ  $$f, $(FUZZ_SECONDS) s"; mkdir -p build/fuzz/$$f; \
 		clang -fsanitize=fuzzer,address,undefined $(FUZZ_OBJ)/gnu/tests/fuzz/$$f.o \
-			$(FUZZ_OBJ)/gnu/libcore.a $(call pkg,libs,$(LIBS)) -o build/fuzz/$$f.bin && \
+			$(FUZZ_OBJ)/gnu/libcore.a $(call pkg,libs,$(LIBS) $(EGRESS_LIBS)) -o build/fuzz/$$f.bin && \
 		build/fuzz/$$f.bin -max_total_time=$(FUZZ_SECONDS) -timeout=5 -rss_limit_mb=1024 \
 			-print_final_stats=1 -artifact_prefix=build/fuzz/$$f- build/fuzz/$$f \
 			$$(ls -d tests/fuzz/corpus/$${f#fuzz_} 2>/dev/null) || exit 1; \

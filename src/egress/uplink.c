@@ -341,8 +341,10 @@ int uplink_add(struct role *r, const struct egress_add *a, const int *fds, struc
 	memcpy(s->meter.id, a->id, sizeof(s->id));
 	s->asks = a->asks;
 	s->names = names_new(a->names_max ? a->names_max : NAMES_MAX);
-	s->open = (struct budget){
-		.max = UINT64_MAX, .pool = &r->open_pool, .is_operator = r->one_run};
+	s->open = (struct budget){.max = UINT64_MAX,
+				  .pool = &r->open_pool,
+				  /* Nobody else is there to be served. */
+				  .is_operator = r->one_run && !r->uplinks};
 	s->refill = (struct loop_timer){.call = on_refill, .arg = s};
 	s->peer_next = (struct loop_timer){.call = segment_ask_next, .arg = s};
 	s->next = r->uplinks;

@@ -1,5 +1,7 @@
 """The egress program, driven without a sandbox (uplink.py): messages, UDP, faults, many of everything."""
 
+import os
+
 import cl
 import netlab
 from uplink import Uplink
@@ -169,3 +171,147 @@ class FirstBytes(EgressCase):
         whole = "s = tcp('example.com', 80)\ns.sendall(b'BREW / HTTP/1.1\\r\\nHost: evil.com\\r\\n\\r\\n')\nreturn all_of(s).decode()"
         self.assertIn(" 403 ", up.do(whole))
         self.assertEqual(self.lab.ask("requests"), [])
+
+
+class Faults(EgressCase):
+    """Each leaves the program serving: the last word of most tests is a connection that works."""
+
+    def works(self, up):
+        self.assertEqual(up.do("return echo(tcp('example.com', 7001))"), "hello")
+
+    def test_upstream_is_down_or_silent(self):
+        self.lab.ask("names", names={"hole.example.org": ["2606:2800:ffff::99"]})
+        rules = ("--allow", "example.com", "--allow", "hole.example.org")
+        up = self.uplink(*rules, "--connect-ms", 300)
+        lost = "return code_of(lambda: all_of(tcp('%s', %d)))"
+        self.assertEqual(up.do(lost % ("example.com", 9)), "ECONNRESET")
+        self.assertIn("refused", up.record(phase="failed", port=9)["why"])
+        self.assertEqual(up.do(lost % ("hole.example.org", 7001)), "ECONNRESET")
+        self.assertRegex(up.record(phase="failed", name="hole.example.org")["why"], "no answer in time|No route")
+        self.works(up)
+
+    def test_the_resolver_is_down(self):
+        up = self.uplink("--allow", "example.com:7001", "--allow", "allowed.com:7001", "--connect-ms", 300)
+        for state, name, why in (
+            ("servfail", "example.com", "cannot resolve"),
+            ("down", "allowed.com", "no answer in time"),
+        ):
+            self.lab.ask("dns", state=state)
+            self.assertEqual(up.do("return code_of(lambda: all_of(tcp('%s', 7001)))" % name), "ECONNRESET", state)
+            self.assertIn(why, up.record(phase="failed", name=name)["why"])
+        self.lab.ask("dns", state="up")
+        answer = lambda: up.do("return code_of(lambda: echo(tcp('example.com', 7001)))") == "ok"
+        self.assertTrue(cl.wait_for(answer), "the next connection after the resolver is back")
+
+    def test_bad_certificates_under_inspection(self):
+        up = self.uplink("--allow", "*.example.com:443 GET", "--ca", self.lab.ca)
+        code = "c = ssl.create_default_context()\nc.check_hostname, c.verify_mode = False, ssl.CERT_NONE\n"
+        code += "def get():\n  s = c.wrap_socket(tcp('%s', 443), server_hostname='%s')\n"
+        code += "  s.sendall(b'GET / HTTP/1.1\\r\\nHost: %s\\r\\nConnection: close\\r\\n\\r\\n')\n  return all_of(s)\n"
+        name = "www.example.com"
+        self.assertIn("200", up.do((code + "return get()[:15].decode()") % ((name,) * 3)))
+        for name in ("expired.example.com", "wrong.example.com"):
+            got = up.do((code + "try:\n  return get()[:15].decode()\nexcept OSError as e:\n  return 'refused'") % ((name,) * 3))
+            self.assertNotIn("200", got)
+            self.assertIn("certificate", up.record(phase="failed", name=name)["why"])
+        self.assertEqual([r["sni"] for r in self.lab.ask("requests")], ["www.example.com"])
+
+    def crowd(self, count):
+        """So many connections of another sandbox that nobody speaks on; of those that it tried, how many it has."""
+        port = 20000 + os.getpid() % 20000
+        quiet = cl.start(command=[*self.lab.under, *cl.py(QUIET, str(port))])
+        self.addCleanup(cl.finish, quiet)
+        self.addCleanup(quiet.kill)
+        self.assertEqual(quiet.stdout.readline(), b"ready\n")
+        rules = ("--allow", "example.com", "--allow", "localhost:%d" % port)
+        up = self.uplink(*rules, "--with", CROWD % (count, port, self.path("crowd")))
+        path = self.path("crowd")
+        self.assertTrue(cl.wait_for(lambda: os.path.exists(path) and self.read("crowd"), 90), "the crowd")
+        return up, int(self.read("crowd"))
+
+    def test_slow_readers_and_half_open_connections(self):
+        up = self.uplink("--allow", "example.com")
+        before = self.resident(up)
+        slow = "kept['slow'] = []\nfor i in range(40):\n  s = tcp('example.com', 80)\n  kept['slow'].append(s)\n"
+        slow += "  s.sendall(b'GET /large?n=8000000 HTTP/1.1\\r\\nHost: example.com\\r\\n\\r\\n')\n"
+        up.do(slow + "  s.recv(1)")
+        self.works(up)
+        self.assertLess(self.resident(up) - before, 32 << 20, "what nobody reads is not kept")
+        half = "s = tcp('example.com', 7001)\ns.sendall(b'tail')\ns.shutdown(socket.SHUT_WR)\nreturn all_of(s).decode()"
+        self.assertEqual(up.do(half), "tail")
+
+    def test_10000_connections(self):
+        up, got = self.crowd(10000)
+        self.assertGreater(got, 1000, "the control")
+        self.works(up)
+        self.assertLess(self.resident(up), 200 << 20)
+
+    def test_idle_networks_are_small(self):
+        rule = ("--allow", "example.com:7001")
+        with Uplink(*rule) as up:
+            few = self.resident(up)
+        with Uplink(*rule, "--sandboxes", 100) as up:
+            self.works(up)
+            self.assertLess((self.resident(up) - few) / 100, 100 << 10)
+
+    def test_100000_lookups(self):
+        up = self.uplink("--allow", "*.example.com:443", "--allow", "example.com:7001")
+        code = "s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\ns.connect(('198.19.255.254', 53))\ns.setblocking(False)\n"
+        code += "ok = 0\nfor i in range(%d):\n  name = b'n%%x' %% i\n"
+        code += "  q = struct.pack('!6H', i & 65535, 256, 1, 0, 0, 0) + bytes([len(name)]) + name + b'\\7example\\3com\\0\\0\\1\\0\\1'\n"
+        code += "  select.select([], [s], [])\n  try:\n    s.send(q)\n  except OSError: pass\n  try:\n    while True:\n      ok += s.recv(999)[3] & 15 == 0\n  except OSError: pass\n"
+        code += "return ok"
+        before = self.resident(up)
+        self.assertLessEqual(up.do(code % 100000, 100), 1024 + 64, "names below a wildcard are few")
+        self.assertLess(self.resident(up) - before, 16 << 20)
+        self.works(up)
+        self.assertEqual(self.lab.ask("queries")[0]["name"], "example.com", "no look-up went out")
+
+    def resident(self, up):
+        with open("/proc/%d/statm" % up.pid(), encoding="ascii") as f:
+            return int(f.read().split()[1]) * 4096
+
+    def test_malformed_bytes(self):
+        up = self.uplink("--allow", "example.com", "--ca", self.lab.ca, "--allow", "allowed.com:443 GET")
+        code = "import random\nr = random.Random(7)\nfor i in range(300):\n"
+        code += "  host, port = r.choice([('example.com', 80), ('example.com', 443), ('allowed.com', 443), ('198.19.255.254', 3128), ('198.19.255.254', 1080), ('198.19.255.254', 53)])\n"
+        code += "  head = r.choice([b'', b'\\x16\\x03\\x01', b'GET / HTTP/1.1\\r\\n', b'PRI * HTTP/2.0\\r\\n\\r\\nSM\\r\\n\\r\\n', b'\\5\\1\\0', b'CONNECT example.com:443 HTTP/1.1\\r\\n\\r\\n', b'\\0\\x1c'])\n"
+        code += "  try:\n    s = tcp(host, port)\n    s.sendall(head + r.randbytes(r.randrange(400)))\n    s.shutdown(socket.SHUT_WR)\n    s.settimeout(0.05)\n    s.recv(9999)\n  except OSError: pass\n"
+        code += "u = udp('198.19.255.254', 53)\nfor i in range(2000):\n  try: u.send(r.randbytes(r.randrange(1, 600)))\n  except OSError: pass\n"
+        up.do(code, 60)
+        self.works(up)
+
+    def test_narrowed_rules_close_connections(self):
+        up = self.uplink("--allow", "example.com:7001", "--allow", "allowed.com:7001")
+        up.do("kept['a'], kept['b'] = tcp('example.com', 7001), tcp('allowed.com', 7001)\necho(kept['a']), echo(kept['b'])")
+        up.order("deny example.com", "apply")
+        self.assertEqual(up.do("kept['a'].settimeout(5)\nreturn code_of(kept['a'].recv, 1)"), "ECONNRESET")
+        self.assertEqual(up.do("return echo(kept['b'])"), "hello")
+
+
+QUIET = """
+import resource, select, socket, sys
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+s, kept = socket.create_server(("127.0.0.1", int(sys.argv[1])), backlog=4096), []
+print("ready", flush=True)
+while True:
+    try:
+        kept.append(s.accept())
+    except OSError:
+        del kept[0]
+"""
+CROWD = """exec python3 -c "
+import resource, socket, time
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+to, kept, lost = socket.gethostbyname('host.docker.internal'), [], 0
+for i in range(%d):
+    try:
+        s = socket.socket(); s.setblocking(False)
+        s.connect_ex((to, %d))
+        kept.append(s)
+    except OSError:
+        lost += 1
+open('%s', 'w').write(str(len(kept)))
+time.sleep(99)" """

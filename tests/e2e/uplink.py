@@ -11,6 +11,7 @@ import json
 import os
 import select
 import subprocess
+import threading
 import time
 
 import cl
@@ -21,6 +22,7 @@ PROGRAM, EGRESS = os.path.join(BUILD, "tests", "front", "uplink"), os.path.join(
 PATIENCE = 20
 PHASES = {1: "opened", 2: "denied", 3: "closed", 4: "failed", 5: "lookup"}
 RECORD = ("id", "phase", "udp", "serial", "name", "address", "port", "rule", "why", "remedy", "tx", "rx", "count")
+NUMBERS = ("udp", "serial", "port", "tx", "rx", "count", "connections", "open", "denied", "phase")
 METER = ("id", "tx", "rx", "connections", "open", "denied")
 
 # The names that code inside may use. Each of its snippets is the body of a function; errors of the system come back.
@@ -81,7 +83,7 @@ for line in sys.stdin:
 class Uplink:
     def __init__(self, *options, lab=None, env=None):
         self.lab = lab or netlab.shared()
-        self.seen, self.rest = [], b""
+        self.seen, self.news = [], threading.Condition()
         self.events, theirs = os.pipe()
         orders, self.orders = os.pipe()
         command = [*self.lab.under, PROGRAM, EGRESS, *map(str, options), "--dns", netlab.RESOLVER]
@@ -92,6 +94,9 @@ class Uplink:
         )  # fmt: skip
         os.close(theirs)
         os.close(orders)
+        # Somebody must read them all the time: while they wait, egress opens nothing.
+        self.reader = threading.Thread(target=self.read_events, daemon=True)
+        self.reader.start()
 
     def __enter__(self):
         return self
@@ -111,10 +116,7 @@ class Uplink:
             self.p.wait()
         self.p.stdout.close()
         self.p = None
-        os.set_blocking(self.events, False)
-        while self.read_some(0):
-            pass
-        os.close(self.events)
+        self.reader.join(PATIENCE)
         os.close(self.orders)
 
     def begin(self, code):
@@ -139,36 +141,31 @@ class Uplink:
     def order(self, *lines):
         os.write(self.orders, "".join(line + "\n" for line in lines).encode())
 
-    def read_some(self, timeout):
-        if not select.select([self.events], [], [], timeout)[0]:
-            return False
-        try:
-            data = os.read(self.events, 1 << 16)
-        except BlockingIOError:
-            data = b""
-        lines = (self.rest + data).split(b"\n")
-        self.rest = lines.pop()
-        for line in lines:
-            words = line.decode("utf-8", "replace").split("\t")
-            names = RECORD if words[0] in ("record", "ask") else METER
-            row = dict(zip(names, words[1:]), what=words[0])
-            for key in row:
-                if key in ("udp", "serial", "port", "tx", "rx", "count", "connections", "open", "denied", "phase"):
-                    row[key] = int(row[key])
-            row["phase"] = PHASES.get(row.get("phase"))
-            self.seen.append(row)
-        return bool(data)
+    def read_events(self):
+        with open(self.events, encoding="utf-8", errors="replace") as events:
+            for line in events:
+                words = line.rstrip("\n").split("\t")
+                row = dict(zip(RECORD if words[0] in ("record", "ask") else METER, words[1:]), what=words[0])
+                row.update((key, int(row[key])) for key in NUMBERS if key in row)
+                row["phase"] = PHASES.get(row.get("phase"))
+                with self.news:
+                    self.seen.append(row)
+                    self.news.notify_all()
 
     def await_event(self, **wanted):
         """The first event that fits, which is taken out; waits for it."""
-        end = time.monotonic() + PATIENCE
-        while True:
+
+        def take():
             for row in self.seen:
                 if all(row.get(k) == v for k, v in wanted.items()):
                     self.seen.remove(row)
                     return row
-            if time.monotonic() > end or not self.read_some(max(0, end - time.monotonic())):
-                raise AssertionError("no event %r but %r" % (wanted, self.seen[-20:]))
+
+        with self.news:
+            row = self.news.wait_for(take, PATIENCE)
+        if not row:
+            raise AssertionError("no event %r but %r" % (wanted, self.seen[-20:]))
+        return row
 
     def record(self, **wanted):
         return self.await_event(what="record", **wanted)
