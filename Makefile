@@ -348,6 +348,10 @@ bench-fair: $(PROGRAMS)
 bench-warm: $(PROGRAMS) $(B)/bench/spawnbench $(B)/bench/askbench $(B)/bench/payload
 	@B=$(B) $(PYTHON) bench/warm.py $(BENCH)
 
+.PHONY: bench-net
+bench-net: $(PROGRAMS) $(B)/bench/spawnbench $(B)/bench/netbench $(B)/bench/payload
+	@B=$(B) $(PYTHON) bench/net.py $(BENCH)
+
 # Another build against this one, in turns: OLD=DIRECTORY.
 .PHONY: bench-versions
 bench-versions: $(PROGRAMS) $(B)/bench/spawnbench $(B)/bench/payload

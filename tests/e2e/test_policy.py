@@ -44,6 +44,11 @@ class Run(cl.Case):
         self.assertEqual(r.out, "blue\nfromfile\n")
         self.assertEqual(cl.run("run", "--policy", path, "--", "sleep", "9").code, 124)
 
+    def test_ten_thousand_rules(self):
+        rules = "".join("  - host-%d.example.net\n" % i for i in range(10000))
+        path = self.policy("net: allow\nallow:\n" + rules)
+        self.assertEqual(self.ok("run", "--policy", path, "--", "echo", "ran").out, "ran\n")
+
     def test_later_options_win(self):
         path = self.policy("timeout: 300ms\nhostname: fromfile\n")
         r = self.ok(

@@ -47,7 +47,7 @@ static int apply_pairs(struct sandbox_spec *s, const char *data, size_t size, st
 /* cloched parses the YAML, so that the launcher needs no library. */
 static int load_policy(struct sandbox_spec *s, const char *file, struct err *e)
 {
-	static char pairs[256 << 10];
+	static char pairs[2 << 20];
 	char helper[PATH_MAX];
 	char *argv[] = {helper, "policy", "compile", (char *)file, NULL};
 	posix_spawn_file_actions_t actions;

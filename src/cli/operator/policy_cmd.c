@@ -46,7 +46,7 @@ static int explain_file(int argc, char **argv)
 }
 
 /* The launcher reads into a buffer of twice this size. A longer text must fail, not be cut. */
-#define COMPILED_MAX ((size_t)128 << 10)
+#define COMPILED_MAX ((size_t)1 << 20)
 
 static size_t compiled_size(const struct policy *p)
 {
