@@ -25,6 +25,7 @@ struct caller {
 	uint32_t max_sandboxes;		   /* 0: the daemon's own limit */
 	uint64_t memory_total, disk_total; /* of all its sandboxes; 0: its share only */
 	uint32_t rate_per_minute;	   /* 0: the daemon's own */
+	bool root;			   /* its sandboxes may have root inside */
 	int net;			   /* enum net: the most that its sandboxes may have */
 	bool net_has_rules;		   /* and only the destinations that its token names */
 	char address[64];		   /* for rate limits and the audit */

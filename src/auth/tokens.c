@@ -118,6 +118,7 @@ static const struct token_key keys[] = {
 	{"disk", parse_size, AT(ceiling.disk_bytes), INT64_MAX},
 	{"timeout", parse_time, AT(ceiling.timeout_ms), INT64_MAX},
 	{"sandboxes", parse_count, AT(max_sandboxes), 1000000},
+	{"root", parse_count, AT(root), 1},
 	{"memory_total", parse_size, AT(memory_total), INT64_MAX},
 	{"disk_total", parse_size, AT(disk_total), INT64_MAX},
 	{"rate", parse_count, AT(rate_per_minute), 1000000000},
@@ -377,6 +378,7 @@ static void fill_caller(struct caller *ret, const struct token *t)
 	ret->rate_per_minute = t->rate_per_minute;
 	ret->net = token_net(t);
 	ret->net_has_rules = t->net_allow[0];
+	ret->root = t->root != 0;
 }
 
 /*

@@ -10,7 +10,7 @@
  * random bits, so that a slow hash would gain nothing. Keys: cl_<id>_<40 hex>, or for E2B clients
  * e2b_<40 hex>. KEY: trust, memory, cpus, pids, disk, timeout (the ceiling), sandboxes, memory_total,
  * disk_total (of all its sandboxes together), rate (requests a minute), expires (unix seconds), created,
- * tenant, net (none, allow, public: the most that its sandboxes may have; none unless said) and net_allow (rules
+ * root (1: its sandboxes may have root inside), tenant, net (none, allow, public: the most that its sandboxes may have; none unless said) and net_allow (rules
  * with commas between: their destinations). Tokens of one tenant own their sandboxes together.
  *
  *   struct tokens *t = tokens_new();
@@ -39,6 +39,7 @@ struct token {
 	char tenant[TOKEN_TENANT]; /* or "": a tenant of its own */
 	struct limits ceiling;	   /* where a member is not 0 */
 	uint32_t max_sandboxes, rate_per_minute;
+	uint32_t root;			   /* 1: root inside */
 	uint64_t memory_total, disk_total; /* of all its sandboxes together; 0: no bound */
 	uint64_t expires, created;	   /* unix seconds; 0: never, unknown */
 	int net;			   /* enum net: ceiling, besides that of its trust level */

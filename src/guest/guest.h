@@ -18,6 +18,7 @@ struct guest_options {
 	uint64_t pids;		  /* with memory_bytes */
 	uint64_t
 		lives_on; /* 1: from the first hello on, the guest survives the process that made it */
+	uint64_t root_inside;			   /* enum root_inside */
 	const struct warm_host_options *warm_host; /* or NULL */
 };
 

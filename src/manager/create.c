@@ -42,6 +42,10 @@ int create_check(struct manager *m, const struct caller *who, const struct creat
 		e->errnum = EBUSY;
 		return -1;
 	}
+	if (spec_wants_root(&o->spec) && !who->root && who->token[0])
+		return err_field(e, ERR_DENIED, "user",
+				 "user: root inside is a right of the token (cloche token create "
+				 "--root), and this one has not got it");
 	/* First what no retry can mend. Sandboxes without a TTL end with their client, or are warm hosts. */
 	if (check_words(o, e) < 0 || limits_check(m, who, &o->spec.limits, e) < 0 ||
 	    network_check(m, who, &o->spec, e) < 0 ||
@@ -110,6 +114,7 @@ void fill_boot(const struct sandbox *s, struct ipc_boot *b)
 			       .level = (uint8_t)spec->level,
 			       .root = (uint8_t)spec->root,
 			       .provider = (uint8_t)spec->provider,
+			       .user_root = spec_wants_root(spec),
 			       .transient = s->o.transient,
 			       .tmpfs = spec->tmpfs_mounts,
 			       .volume_count = s->o.volume_count,

@@ -1,6 +1,8 @@
 /* A sandbox as JSON: for clients, and for the store. */
 #include "manager/manager_internal.h"
 
+#include "model/root_inside.h"
+
 /* ---- for clients ---- */
 
 json_t *time_json(uint64_t ms)
@@ -59,6 +61,8 @@ void layers_fill(const struct sandbox *s, struct result *r)
 	r->memory = r->is_remote ? "none" : b->memory_by_cgroup ? "cgroup" : "watch";
 	r->disk = b->proven & LAYER_BIT(LAYER_DISK) ? b->disk : "none";
 	r->network = network_how(s);
+	r->caps = root_inside_caps(b->root_inside);
+	r->root_inside = root_inside_name(b->root_inside);
 	/* A remote service does not report denials. */
 	if (r->is_remote)
 		return;
@@ -179,6 +183,7 @@ static const struct member option_fields[] = {
 	OPTION("image", POINTER, spec.image),
 	OPTION("workdir", POINTER, spec.workdir),
 	OPTION("hostname", POINTER, spec.hostname),
+	OPTION("user", POINTER, spec.user),
 	OPTION("snapshot", TEXT, snapshot),
 	OPTION("level", NUMBER, spec.level),
 	OPTION("root", NUMBER, spec.root),

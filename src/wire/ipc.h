@@ -108,6 +108,7 @@ struct ipc_boot {
 	char hostname[IPC_NAME];
 	struct limits limits;
 	uint8_t level, root, provider;
+	uint8_t user_root; /* root inside */
 	uint8_t transient; /* dies with the daemon: one /v1/run */
 	uint8_t warm_host
 		[WARM_KINDS]; /* lanes for commands, Python, Node; all 0: not a warm host */
@@ -149,6 +150,7 @@ struct ipc_booted {
 	uint8_t of_host;      /* its image is the host's own programs */
 	uint8_t has_row;      /* IPC_ADOPTED: IPC_ROW_GET finds its row */
 	uint8_t net, net_how; /* IPC_ADOPTED: as ipc_network has them */
+	uint8_t root_inside;  /* enum root_inside */
 };
 
 struct ipc_stats {

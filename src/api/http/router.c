@@ -174,6 +174,7 @@ static void be_operator(struct caller *c)
 	snprintf(c->name, sizeof(c->name), "operator");
 	c->scopes = SCOPE_RUN | SCOPE_FILES | SCOPE_READ | SCOPE_ADMIN;
 	c->trust = 5;
+	c->root = true;
 }
 
 int exchange_authenticate(struct exchange *x, struct err *e)

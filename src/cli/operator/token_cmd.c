@@ -170,6 +170,7 @@ static int apply_options(struct token *t, const struct verb_call *v, struct err 
 			return -1;
 	if (apply_net(t, v, e) < 0)
 		return -1;
+	t->root = verb_text(v, "root") != NULL;
 	t->created = (uint64_t)time(NULL);
 	if (!expiry)
 		return 0;
@@ -266,6 +267,7 @@ static const struct verb_option create_options[] = {
 	{"memory-total", 0, "SIZE", "memory limits of all its sandboxes together", NULL},
 	{"disk-total", 0, "SIZE", "disk limits of all its sandboxes together", NULL},
 	{"rate", 0, "N", "requests a minute", NULL},
+	{"root", 0, NULL, "its sandboxes may have root inside", NULL},
 	{"tenant", 0, "NAME", "own sandboxes together with the other tokens of NAME", NULL},
 	{"net", 0, "MODE",
 	 "none, allow, public: the most that its sandboxes get (none; --e2b: public)", NULL},

@@ -10,31 +10,12 @@
 /* ---- create ---- */
 
 /* Options of the sandbox itself: names of fields of model/spec.c. */
-static const char *const spec_names[] = {"memory",
-					 "cpus",
-					 "pids",
-					 "disk",
-					 "cpu_time",
-					 "image",
-					 "root",
-					 "level",
-					 "timeout",
-					 "hostname",
-					 "open_files",
-					 "file_size",
-					 "output_limit",
-					 "guard",
-					 "provider",
-					 "tmpfs",
-					 "net",
-					 "allow",
-					 "deny",
-					 "net_rate",
-					 "net_tx",
-					 "net_rx",
-					 "net_connections",
-					 "net_names",
-					 "net_requests"};
+static const char *const spec_names[] = {
+	"memory",    "cpus",	     "pids",	 "disk",     "cpu_time", "image",
+	"root",	     "user",	     "level",	 "timeout",  "hostname", "open_files",
+	"file_size", "output_limit", "guard",	 "provider", "tmpfs",	 "net",
+	"allow",     "deny",	     "net_rate", "net_tx",   "net_rx",	 "net_connections",
+	"net_names", "net_requests"};
 
 /* The others. */
 static const struct verb_option create_options[] = {

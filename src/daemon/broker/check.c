@@ -146,6 +146,12 @@ int check_boot(const struct ipc_boot *b, const struct config *c, const char *own
 	    (ipc_boot_lanes(b) &&
 	     (!b->transient || b->root != ROOT_RO || b->volume_count || b->tmpfs.count)))
 		return err_set(e, ERR_INVALID, "no warm host is like that");
+	if (b->user_root && b->root == ROOT_OVERLAY && str_equal(b->image, "host"))
+		return err_field(e, ERR_UNSUPPORTED, "user",
+				 "user: root cannot have the host's own root file system writable; "
+				 "use an image, or root ro");
+	if (b->user_root && ipc_boot_lanes(b))
+		return err_set(e, ERR_INVALID, "no warm host is like that");
 	if (b->volume_count > IPC_VOLUMES)
 		return err_field(e, ERR_INVALID, "volumes", "volumes: too many");
 	for (uint32_t i = 0; i < b->volume_count; i++)

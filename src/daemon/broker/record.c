@@ -3,6 +3,7 @@
  * 0.1.0 are read, too, so that its sandboxes survive an upgrade.
  */
 #include "daemon/broker/broker_internal.h"
+#include "model/root_inside.h"
 #include "provider/record_0_1.h"
 
 #include <assert.h>
@@ -91,6 +92,8 @@ enum record_kind record_read(struct box *b, struct err *e)
 	if (kind != RECORD_GOOD)
 		return kind;
 	b->i.info = *info;
+	if (is_old)
+		b->i.info.root_inside = ROOT_INSIDE_NO;
 	b->i.row = provider_row(info->provider);
 	if (is_now)
 		memcpy(b->i.blob, r.now.blob, sizeof(r.now.blob));

@@ -65,6 +65,19 @@ static int check_token(const struct daemon *d, const char *owner, const struct l
 	return rc;
 }
 
+/* Of a tenant the front knows which of its tokens asks. */
+static int check_root(const struct daemon *d, const char *owner, struct err *e)
+{
+	bool has = !owner[0];
+
+	for (size_t i = 0; i < tokens_count(d->tokens) && !has; i++)
+		has = tokens_at(d->tokens, i)->root && token_is_of(tokens_at(d->tokens, i), owner);
+	return has ? 0
+		   : err_field(e, ERR_DENIED, "user",
+			       "user: root inside is a right of the token, and this one has not "
+			       "got it");
+}
+
 /* Counted apart: sandboxes that clients keep, those for one run, and those of the pool. */
 enum kind { KIND_KEPT, KIND_TRANSIENT, KIND_POOL, KIND_COUNT };
 
@@ -159,6 +172,8 @@ static int may_boot(struct daemon *d, const struct ipc_boot *boot, struct err *e
 		return err_set(e, ERR_CONFLICT, "the daemon is being stopped");
 	if (check_boot(boot, d->config, daemon_owner_name(d, boot->owner), e) < 0 ||
 	    check_token(d, boot->owner, &boot->limits, e) < 0)
+		return -1;
+	if (boot->user_root && check_root(d, boot->owner, e) < 0)
 		return -1;
 	if (d->unusable[boot->provider].kind) {
 		*e = d->unusable[boot->provider];
@@ -355,9 +370,9 @@ static int check_claim(struct box *b, const struct ipc_boot *boot, struct err *e
 	/* From now on it counts as a client's sandbox. */
 	if (check_count(b->d, boot, e) < 0)
 		return -1;
-	if (boot->volume_count || boot->tmpfs.count)
+	if (boot->volume_count || boot->tmpfs.count || boot->user_root)
 		return err_set(e, ERR_CONFLICT,
-			       "a prepared sandbox cannot be given volumes or a tmpfs");
+			       "a prepared sandbox cannot be given volumes, a tmpfs or root");
 	return check_token(b->d, boot->owner, &boot->limits, e);
 }
 

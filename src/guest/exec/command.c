@@ -376,6 +376,7 @@ static int start(struct command *c, const struct exec_args *a, struct list *argv
 				   .open_files_soft =
 					   a->open_files ? a->open_files : c->guest->open_files,
 				   .prefork = prefork,
+				   .uid = env_uid_of(c->guest, a->user),
 				   .mark = command_mark(c)},
 		   ret, e);
 	if (prefork)

@@ -136,6 +136,8 @@ uint64_t command_mark(const struct command *c);
 /* ---- env.c ---- */
 /* Is there such a user? The empty name, "user" and "root" are the same one. */
 bool env_knows_user(const char *user);
+/* The user id that a command of this user takes; 0: the guest's own. */
+uint32_t env_uid_of(const struct guest *g, const char *user);
 /* The environment of a command, made from nothing: defaults, then the sandbox's variables. */
 void env_make(const struct guest *g, const char *user, const char *cwd, bool tty, struct list *ret);
 

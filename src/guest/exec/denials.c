@@ -55,7 +55,8 @@ static void take_notify(struct guest *g, int listener, const struct seccomp_noti
 {
 	make_room(g);
 	g->page->owner = eid;
-	notify_answer(g->page, &seccomp_profile_default, listener, n);
+	notify_answer(g->page, notify_profile((enum root_inside)g->options.root_inside), listener,
+		      n);
 	schedule_news(g);
 }
 
@@ -128,11 +129,11 @@ void denials_stop(struct guest *g)
 	free(g->page);
 }
 
-static void pack_denial(struct buf *b, const struct status_denial *d)
+static void pack_denial(const struct guest *g, struct buf *b, const struct status_denial *d)
 {
 	struct denial words = {0};
 
-	notify_explain(&seccomp_profile_default, d, &words);
+	notify_explain(notify_profile((enum root_inside)g->options.root_inside), d, &words);
 	pack_u8(b, (uint8_t)d->kind);
 	pack_str(b, words.rule);
 	pack_str(b, words.target);
@@ -173,7 +174,7 @@ void denials_request(struct guest_stream *s, const struct unpacked_request *r)
 			continue;
 		if (rows.len > GUEST_MAX_PAYLOAD - 2048)
 			break;
-		pack_denial(&rows, d);
+		pack_denial(g, &rows, d);
 		count++;
 	}
 	pack_u32(&b, count);
@@ -206,7 +207,7 @@ static void tell_news(void *arg)
 			continue;
 		g->told[i] = d->count;
 		pack_u8(&b, 1);
-		pack_denial(&b, d);
+		pack_denial(g, &b, d);
 		send_event(g, &b);
 	}
 }

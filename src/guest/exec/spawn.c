@@ -75,6 +75,16 @@ static void set_limits(const struct spawn *s)
 	setrlimit(RLIMIT_NOFILE, &files);
 }
 
+/* By system calls: the C library would change the ids of all threads, and the memory is shared. */
+static void become_user(struct shared *h)
+{
+	uint32_t id = h->spawn->uid;
+
+	if (id && (syscall(SYS_setgroups, 0, NULL) < 0 || syscall(SYS_setresgid, id, id, id) < 0 ||
+		   syscall(SYS_setresuid, id, id, id) < 0))
+		end_child(h, "user");
+}
+
 /* The mark has no effect on its own (tree.h), and the command cannot change it. */
 static void set_mark(struct shared *h)
 {
@@ -103,6 +113,7 @@ static int child(void *arg)
 		end_child(h, "prefork");
 	sys_close_range(h->spawn->prefork ? 4 : 3, ~0u, 0);
 	set_limits(h->spawn);
+	become_user(h);
 	set_mark(h);
 	umask(022);
 	h->exec_errno = exec_path_run(h->spawn->argv, h->spawn->env, NULL, NULL);

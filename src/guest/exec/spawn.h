@@ -10,6 +10,7 @@ struct spawn {
 	uint32_t rows, cols;
 	uint64_t open_files_soft; /* 0: leave it */
 	uint64_t mark;		  /* see tree.h */
+	uint32_t uid;		  /* root inside: becomes this user; 0: stays */
 	int prefork;		  /* becomes its fd 3; 0: none */
 };
 

@@ -170,7 +170,8 @@ static void fill_header(struct header *h, const struct new_entry *n)
 		memcpy(h->name, n->name, sizeof(h->name));
 	if (n->link)
 		memcpy(h->link, n->link, strnlen(n->link, sizeof(h->link)));
-	octal(h->mode, sizeof(h->mode), n->st->st_mode & 07777);
+	/* Where the archive goes, set-id bits would count. */
+	octal(h->mode, sizeof(h->mode), n->st->st_mode & 01777);
 	octal(h->uid, sizeof(h->uid), n->st->st_uid & 07777777);
 	octal(h->gid, sizeof(h->gid), n->st->st_gid & 07777777);
 	octal(h->size, sizeof(h->size), n->data_size < 1ull << 33 ? n->data_size : 0);

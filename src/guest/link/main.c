@@ -1,5 +1,5 @@
 /*
- * cloche-guest init [--memory BYTES] [--pids N] [--lives-on 1]   pid 1; fds as wire/guest.h says
+ * cloche-guest init [--memory BYTES] [--pids N] [--lives-on 1] [--root-inside KIND]   pid 1; fds as wire/guest.h says
  * cloche-guest pack                               see guest.h
  * cloche-guest check
  * cloche-guest unpack | unpack-as-user | assemble
@@ -30,10 +30,11 @@ static int init(int argc, char **argv)
 	struct err e;
 
 	for (int i = 2; i + 1 < argc; i += 2) {
-		uint64_t *value = str_equal(argv[i], "--memory")     ? &o.memory_bytes
-				  : str_equal(argv[i], "--pids")     ? &o.pids
-				  : str_equal(argv[i], "--lives-on") ? &o.lives_on
-								     : NULL;
+		uint64_t *value = str_equal(argv[i], "--memory")	? &o.memory_bytes
+				  : str_equal(argv[i], "--pids")	? &o.pids
+				  : str_equal(argv[i], "--lives-on")	? &o.lives_on
+				  : str_equal(argv[i], "--root-inside") ? &o.root_inside
+									: NULL;
 
 		if (!value || parse_count(argv[i + 1], value, &e) < 0)
 			return usage();

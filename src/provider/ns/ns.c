@@ -433,6 +433,7 @@ static void describe_booted(struct ns_sandbox *s, const struct booted *r)
 	i->listening = r->listening;
 	i->landlock_abi = r->landlock_abi;
 	i->proven = r->proven;
+	i->root_inside = (uint8_t)r->root_inside;
 	i->missing = r->missing;
 	memcpy(i->seccomp, r->seccomp, sizeof(i->seccomp));
 	snprintf(i->disk, sizeof(i->disk), "%s",

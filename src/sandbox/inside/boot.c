@@ -77,6 +77,7 @@ static void describe_booted(struct keeper *k, struct booted *ret)
 	ret->landlock_abi = b->proven & LAYER_BIT(LAYER_LANDLOCK) ? b->landlock_abi : 0;
 	ret->listening = b->listening;
 	ret->rootless = k->plan.rootless;
+	ret->root_inside = plan_root_inside(&k->plan);
 	if (b->proven & LAYER_BIT(LAYER_SECCOMP))
 		snprintf(ret->seccomp, sizeof(ret->seccomp), "%s@%s", profile->name,
 			 profile->digest);

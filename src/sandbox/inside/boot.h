@@ -57,6 +57,7 @@ struct booted {
 	layer_set proven, missing;
 	int landlock_abi;
 	bool listening, rootless;
+	enum root_inside root_inside;
 	char seccomp[96];
 	struct boot_identity identity;
 	char note[256];

@@ -80,7 +80,7 @@ static void exec_program(struct plan *p)
 {
 	const struct boot_warm_host *host = p->guest->warm_host;
 	const struct limits *l = &p->spec->limits;
-	char **argv = must_alloc(calloc(10 + (host ? host->modules.count : 0), sizeof(*argv)));
+	char **argv = must_alloc(calloc(12 + (host ? host->modules.count : 0), sizeof(*argv)));
 	size_t n = 0;
 
 	argv[n++] = "cloche-guest";
@@ -94,6 +94,10 @@ static void exec_program(struct plan *p)
 	if (!host && !(p->page->proven & LAYER_BIT(LAYER_MEMORY))) {
 		argv[n++] = "--memory";
 		argv[n++] = str_format("%" PRIu64, l->memory_bytes);
+	}
+	if (p->as_root) {
+		argv[n++] = "--root-inside";
+		argv[n++] = str_format("%d", (int)plan_root_inside(p));
 	}
 	if (!host && p->guest->survives) {
 		argv[n++] = "--lives-on";

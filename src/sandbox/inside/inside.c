@@ -76,19 +76,19 @@ static int drop_privileges(struct plan *p, struct inside_fds *fds, int userns, i
 {
 	bool is_warm_host = p->guest && p->guest->warm_host;
 	bool is_nested = p->as_root == AS_ROOT_NESTED;
-	struct privilege_drop c = {.kind = is_warm_host ? CONFINED_WARM_HOST
-					   : p->guest	? CONFINED_GUEST
-					   : is_nested	? CONFINED_OUTER
-							: CONFINED_RUN,
-				   .plan = p,
-				   .scratch = fds->scratch,
-				   .control = fds->control,
-				   .changes_ids = !p->rootless,
-				   .uid = userns >= 0 ? plan_inner_id(p) : plan_user_id(p),
-				   .profile = is_warm_host ? &seccomp_profile_warm_host
-							   : plan_profile(p),
-				   .enter = enter_userns,
-				   .arg = &userns};
+	struct privilege_drop c = {
+		.kind = is_warm_host ? CONFINED_WARM_HOST
+			: p->guest   ? (is_nested ? CONFINED_GUEST_OUTER : CONFINED_GUEST)
+			: is_nested  ? CONFINED_OUTER
+				     : CONFINED_RUN,
+		.plan = p,
+		.scratch = fds->scratch,
+		.control = fds->control,
+		.changes_ids = !p->rootless,
+		.uid = userns >= 0 ? plan_inner_id(p) : plan_user_id(p),
+		.profile = is_warm_host ? &seccomp_profile_warm_host : plan_profile(p),
+		.enter = enter_userns,
+		.arg = &userns};
 
 	if (is_nested && userns < 0)
 		return err_field(
@@ -99,8 +99,14 @@ static int drop_privileges(struct plan *p, struct inside_fds *fds, int userns, i
 		sched_be_prompt();
 	if (privileges_give_up(&c, e) < 0)
 		return -1;
-	*ret_listener = c.listener;
 	fds->nested = is_nested ? c.nested : -1;
+	if (c.kind == CONFINED_GUEST_OUTER) {
+		c.kind = CONFINED_GUEST_ROOT;
+		userns = fds->nested;
+		if (privileges_give_up(&c, e) < 0)
+			return -1;
+	}
+	*ret_listener = c.listener;
 	return 0;
 }
 

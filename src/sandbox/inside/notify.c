@@ -10,6 +10,19 @@
 #include <netinet/in.h>
 #include <sys/socket.h>
 
+const struct seccomp_profile *notify_profile(enum root_inside kind)
+{
+	static const struct seccomp_profile *const profiles[] = {
+		[ROOT_INSIDE_NO] = &seccomp_profile_default,
+		[ROOT_INSIDE_NESTED] = &seccomp_profile_root,
+		[ROOT_INSIDE_NESTED_SHARED] = &seccomp_profile_root_shared,
+		[ROOT_INSIDE_ANSWERED] = &seccomp_profile_answered,
+		[ROOT_INSIDE_ANSWERED_SHARED] = &seccomp_profile_answered_shared,
+	};
+
+	return profiles[(size_t)kind < ARRAY_LEN(profiles) ? kind : ROOT_INSIDE_NO];
+}
+
 void notify_denial(struct status_page *b, enum denial_kind kind, int report, const char *target,
 		   size_t len)
 {

@@ -3,6 +3,7 @@
 
 #include "kern/seccomp.h"
 #include "model/result.h"
+#include "model/root_inside.h"
 #include "sandbox/inside/status_page.h"
 
 void notify_denial(struct status_page *b, enum denial_kind kind, int report, const char *target,
@@ -16,6 +17,8 @@ void notify_answer(struct status_page *b, const struct seccomp_profile *profile,
 void notify_serve(struct status_page *b, const struct seccomp_profile *profile, int listener);
 /* Answers one DNS query on fd with "no such name", and records the name. */
 void notify_refuse_name(struct status_page *b, int fd);
+/* The filter of a command of level container. */
+const struct seccomp_profile *notify_profile(enum root_inside kind);
 /* Explains one denial of the status page in words. */
 void notify_explain(const struct seccomp_profile *profile, const struct status_denial *b,
 		    struct denial *ret);

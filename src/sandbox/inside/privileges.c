@@ -18,7 +18,9 @@
  * Root inside (docs/root.md) is uid 0 of a user namespace below the sandbox's own. pid 1 stays above it, with an
  * id that the one below does not have: no capability and no id of the command's reaches it. So pid 1 takes
  * its steps as CONFINED_OUTER, makes the command's process, which takes its own as CONFINED_ROOT, and gives
- * up the rest as CONFINED_OUTER_END. Both apply the same Landlock rules: a ruleset that leaves files out
+ * up the rest as CONFINED_OUTER_END. The guest of a sandbox that lives on makes files and processes for its root,
+ * so it goes below as well, and keeps nothing above; as everywhere, that nobody can trace or kill pid 1 protects
+ * it. Both apply the same Landlock rules: a ruleset that leaves files out
  * would refuse every rename across directories.
  */
 #include "sandbox/inside/privileges.h"
@@ -163,7 +165,7 @@ static int keep_watchers_caps(struct privilege_drop *c, struct err *e)
 
 static int keep_root_caps(struct privilege_drop *c, struct err *e)
 {
-	uint64_t caps = plan_root_caps(c->plan);
+	uint64_t caps = root_inside_caps(plan_root_inside(c->plan));
 
 	return caps_bound(caps, e) < 0 ? -1 : caps_set(caps, e);
 }
@@ -273,11 +275,12 @@ static int load_quiet_filter(struct privilege_drop *c, struct err *e)
 
 /* ---- which kinds take which steps ---- */
 
-#define PID1 (CONFINED_RUN | CONFINED_GUEST | CONFINED_WARM_HOST | CONFINED_OUTER)
+#define PID1 (CONFINED_RUN | CONFINED_GUEST | CONFINED_WARM_HOST | OUTER)
+#define OUTER (CONFINED_OUTER | CONFINED_GUEST_OUTER)
+#define ROOT (CONFINED_ROOT | CONFINED_GUEST_ROOT)
 #define TASKS (CONFINED_TASK | CONFINED_FORK)
-#define RUNS_FOREIGN_CODE (CONFINED_RUN | CONFINED_GUEST | TASKS | CONFINED_PROCESS | CONFINED_ROOT)
-#define ALL (RUNS_FOREIGN_CODE | CONFINED_WARM_HOST | CONFINED_REAPER | CONFINED_OUTER)
-#define ROOTS (CONFINED_OUTER | CONFINED_ROOT)
+#define RUNS_FOREIGN_CODE (CONFINED_RUN | CONFINED_GUEST | TASKS | CONFINED_PROCESS | ROOT)
+#define ALL (RUNS_FOREIGN_CODE | CONFINED_WARM_HOST | CONFINED_REAPER | OUTER)
 
 #define OWN (CONFINED_RUN | CONFINED_GUEST)
 #define OWN_OR_PROCESS (OWN | CONFINED_PROCESS)
@@ -298,25 +301,25 @@ static const struct step {
 	{enter_sandbox, ALL & ~CONFINED_REAPER, 0, 0},
 	{drop_bounding, OWN_OR_PROCESS | CONFINED_FORK | CONFINED_OUTER_END, LAYER_CAPS, OWN},
 	{keep_caps_over_ids, CONFINED_WARM_HOST, 0, 0},
-	{become_user, PID1 | CONFINED_PROCESS | CONFINED_ROOT, 0, 0},
-	{die_with_parent, PID1 | CONFINED_PROCESS, 0, 0},
+	{become_user, PID1 | CONFINED_PROCESS | ROOT, 0, 0},
+	{die_with_parent, PID1 | CONFINED_PROCESS | CONFINED_GUEST_ROOT, 0, 0},
 	{prove_namespaces, PID1, 0, 0},
-	{limit_resources, ALL & ~CONFINED_REAPER & ~CONFINED_ROOT, 0, 0},
-	{make_namespace_below, CONFINED_OUTER, 0, 0},
+	{limit_resources, ALL & ~CONFINED_REAPER & ~ROOT, 0, 0},
+	{make_namespace_below, OUTER, 0, 0},
 	{be_outside_of_it, CONFINED_OUTER, 0, 0},
 	{die_with_parent, CONFINED_OUTER, 0, 0},
 	{keep_warm_host_caps, CONFINED_WARM_HOST, 0, 0},
-	{clear_caps, ALL & ~CONFINED_WARM_HOST & ~ROOTS, LAYER_CAPS, OWN},
+	{clear_caps, ALL & ~CONFINED_WARM_HOST & ~ROOT & ~OUTER, LAYER_CAPS, OWN},
 	{keep_watchers_caps, CONFINED_OUTER_END, 0, 0},
-	{take_no_new_privileges, (ALL & ~CONFINED_OUTER) | CONFINED_OUTER_END, 0, 0},
-	{be_undumpable, PID1 | CONFINED_REAPER, 0, 0},
+	{take_no_new_privileges, (ALL & ~OUTER) | CONFINED_OUTER_END, 0, 0},
+	{be_undumpable, PID1 | CONFINED_REAPER | CONFINED_GUEST_ROOT, 0, 0},
 	{try_canary_first, RUNS_FOREIGN_CODE | CONFINED_OUTER, 0, 0},
 	{apply_landlock, RUNS_FOREIGN_CODE | CONFINED_OUTER, LAYER_LANDLOCK,
-	 OWN_OR_PROCESS | CONFINED_OUTER},
+	 OWN_OR_PROCESS | CONFINED_OUTER | CONFINED_GUEST_ROOT},
 	{check_outer_landlock, CONFINED_OUTER, 0, 0},
 	{load_reporting_filter, RUNS_FOREIGN_CODE, LAYER_SECCOMP, OWN_OR_PROCESS},
 	{load_quiet_filter, CONFINED_WARM_HOST | CONFINED_REAPER | CONFINED_OUTER_END, 0, 0},
-	{keep_root_caps, CONFINED_ROOT, 0, 0},
+	{keep_root_caps, ROOT, 0, 0},
 	{be_dumpable, CONFINED_FORK, 0, 0},
 };
 

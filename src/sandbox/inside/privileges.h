@@ -23,7 +23,9 @@ enum confined {
 	CONFINED_PROCESS = 64, /* the command's process at level process */
 	CONFINED_OUTER = 128,  /* root inside: pid 1 until the command's process was made */
 	CONFINED_ROOT = 256,   /* root inside: the command's process, in a user namespace below */
-	CONFINED_OUTER_END = 512, /* root inside: pid 1 afterwards */
+	CONFINED_OUTER_END = 512,    /* root inside: pid 1 afterwards */
+	CONFINED_GUEST_OUTER = 1024, /* root inside of a sandbox that lives on: pid 1, then ... */
+	CONFINED_GUEST_ROOT = 2048,  /* ... as one of the namespace below, in which it stays */
 };
 
 struct privilege_drop {

@@ -96,7 +96,7 @@ static int make_scratch_places(const struct plan *p, struct err *e)
 		    make_place(p, &(struct writable_place){v->work, NULL, 0700, false}, e) < 0)
 			return -1;
 	}
-	if (p->as_root == AS_ROOT_NESTED &&
+	if (p->as_root == AS_ROOT_NESTED && !p->guest &&
 	    skeleton_file(AT_FDCWD, VERIFY_CANARY_BELOW, "", 0, 0666, e) < 0)
 		return -1;
 	return skeleton_file(AT_FDCWD, VERIFY_CANARY, "", 0, 0666, e);

@@ -122,11 +122,13 @@ static bool ids_are_users(const struct plan *p)
  */
 static bool filter_answers(const struct plan *p)
 {
-	static const int root[][2] = {[AS_ROOT_NESTED] = {0x726f6f74, 0x726f6f73},
-				      [AS_ROOT_ANSWERED] = {0x616e7377, 0x616e7373}};
-	int canary = p->guest && p->guest->warm_host ? WARM_HOST_CANARY
-		     : p->as_root		     ? root[p->as_root][plan_writes_to_host(p)]
-						     : FILTER_CANARY;
+	static const int canaries[] = {
+		[ROOT_INSIDE_NO] = FILTER_CANARY,	    [ROOT_INSIDE_NESTED] = 0x726f6f74,
+		[ROOT_INSIDE_NESTED_SHARED] = 0x726f6f73,   [ROOT_INSIDE_ANSWERED] = 0x616e7377,
+		[ROOT_INSIDE_ANSWERED_SHARED] = 0x616e7373,
+	};
+	int canary =
+		p->guest && p->guest->warm_host ? WARM_HOST_CANARY : canaries[plan_root_inside(p)];
 
 	return syscall(SYS_setns, canary, 0) == -1 && errno == EXFULL;
 }
@@ -246,9 +248,9 @@ static bool caps_are_as_planned(const struct plan *p)
 	if (p->as_root != AS_ROOT_NESTED)
 		/* Without CAP_SETPCAP the bounding set stays; no_new_privs makes it inert (rule 17). */
 		return caps_none(!p->rootless || p->spec->level != LEVEL_PROCESS);
-	if (!is_below_outer(p) || !caps_are(plan_root_caps(p), true))
+	if (!is_below_outer(p) || !caps_are(root_inside_caps(plan_root_inside(p)), true))
 		return false;
-	p->page->caps = plan_root_caps(p);
+	p->page->caps = root_inside_caps(plan_root_inside(p));
 	return true;
 }
 
@@ -259,7 +261,8 @@ static layer_set when(bool holds, enum layer layer)
 
 layer_set verify_privileges(const struct plan *p, int scratch)
 {
-	const char *canary = p->as_root == AS_ROOT_NESTED ? VERIFY_CANARY_BELOW : VERIFY_CANARY;
+	bool two = p->as_root == AS_ROOT_NESTED && !p->guest;
+	const char *canary = two ? VERIFY_CANARY_BELOW : VERIFY_CANARY;
 	layer_set proven = when(ids_are_users(p), LAYER_IDS);
 
 	proven |= when(caps_are_as_planned(p), LAYER_CAPS);

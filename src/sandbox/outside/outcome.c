@@ -145,9 +145,7 @@ static void list_layers(const struct keeper *k, struct result *r)
 	if (p->spec->guard != GUARD_OFF)
 		r->denial_kinds[kinds] = "guard";
 	r->caps = b->caps;
-	r->root_inside = p->as_root == AS_ROOT_NESTED	  ? "nested"
-			 : p->as_root == AS_ROOT_ANSWERED ? "answered"
-							  : NULL;
+	r->root_inside = root_inside_name(plan_root_inside(p));
 	if (b->proven & LAYER_BIT(LAYER_LANDLOCK))
 		r->landlock_abi = b->landlock_abi;
 	r->cgroup = !(b->proven & LAYER_BIT(LAYER_CGROUP)) ? "none"

@@ -6,10 +6,9 @@
 #include "kern/seccomp.h"
 #include "model/variables.h"
 #include "sandbox/inside/boot.h"
+#include "sandbox/inside/notify.h"
 #include "sandbox/workspace/capture.h"
 #include "sandbox/sandbox.h"
-
-#include <linux/capability.h>
 
 /*
  * As root each sandbox runs as a range of host ids that no user of the host has. The keeper's pid
@@ -75,42 +74,25 @@ bool plan_writes_to_host(const struct plan *p)
 	return p->workspace_mode == WORKSPACE_DIRECT;
 }
 
-const struct seccomp_profile *plan_profile(const struct plan *p)
+enum root_inside plan_root_inside(const struct plan *p)
 {
-	static const struct seccomp_profile *const rows[][2] = {
-		[AS_ROOT_NO] = {&seccomp_profile_default, &seccomp_profile_default},
-		[AS_ROOT_NESTED] = {&seccomp_profile_root, &seccomp_profile_root_shared},
-		[AS_ROOT_ANSWERED] = {&seccomp_profile_answered, &seccomp_profile_answered_shared},
-	};
+	bool shared = plan_writes_to_host(p);
 
-	return p->spec->level == LEVEL_PROCESS ? &seccomp_profile_process
-					       : rows[p->as_root][plan_writes_to_host(p)];
+	switch (p->as_root) {
+	case AS_ROOT_NESTED:
+		return shared ? ROOT_INSIDE_NESTED_SHARED : ROOT_INSIDE_NESTED;
+	case AS_ROOT_ANSWERED:
+		return shared ? ROOT_INSIDE_ANSWERED_SHARED : ROOT_INSIDE_ANSWERED;
+	default:
+		return ROOT_INSIDE_NO;
+	}
 }
 
-/*
- * CAP_SETPCAP, NET_RAW, NET_ADMIN, MKNOD, SYS_ADMIN and the rest would be good for little below a namespace
- * that owns neither network nor mounts, and are what most exploits of the kernel began with. Some programs do
- * not run without those that are given (docs/root.md).
- */
-uint64_t plan_root_caps(const struct plan *p)
+const struct seccomp_profile *plan_profile(const struct plan *p)
 {
-	static const struct {
-		int cap;
-		bool marks_files; /* in a way that would count on the host as well */
-	} given[] = {
-		{CAP_CHOWN, false},	 {CAP_DAC_OVERRIDE, false},
-		{CAP_FOWNER, false},	 {CAP_FSETID, true},
-		{CAP_KILL, false},	 {CAP_SETGID, false},
-		{CAP_SETUID, false},	 {CAP_NET_BIND_SERVICE, false},
-		{CAP_SYS_CHROOT, false}, {CAP_SETFCAP, true},
-	};
-	bool shared = plan_writes_to_host(p);
-	uint64_t caps = 0;
-
-	for (size_t i = 0; i < ARRAY_LEN(given); i++)
-		if (!shared || !given[i].marks_files)
-			caps |= 1ull << given[i].cap;
-	return caps;
+	return p->spec->level == LEVEL_PROCESS ? &seccomp_profile_process
+	       : p->as_root		       ? notify_profile(plan_root_inside(p))
+					       : &seccomp_profile_default;
 }
 
 int plan_give_to_user(const struct plan *p, int dir, const char *name, struct err *e)

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "image/image.h"
+#include "model/root_inside.h"
 #include "policy/paths/source.h"
 #include "sandbox/inside/status_page.h"
 #include "sandbox/inside/procfs.h"
@@ -155,8 +156,7 @@ static inline uid_t plan_user_id(const struct plan *p)
 bool plan_writes_to_host(const struct plan *p);
 /* The filter of the command. */
 const struct seccomp_profile *plan_profile(const struct plan *p);
-/* Root inside: the capabilities that the command is to have, a bit each. */
-uint64_t plan_root_caps(const struct plan *p);
+enum root_inside plan_root_inside(const struct plan *p);
 
 /* As root: gives dir/name to the user inside. "" is dir itself. */
 int plan_give_to_user(const struct plan *p, int dir, const char *name, struct err *e);

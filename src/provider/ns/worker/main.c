@@ -57,6 +57,8 @@ static int make_spec(const struct boot_job *job, struct sandbox_spec *s, struct 
 	s->image = str_copy(job->image);
 	free(s->hostname);
 	s->hostname = str_copy(job->boot.hostname);
+	if (job->boot.user_root)
+		s->user = str_copy("root");
 	if (spec_finish(s, e) < 0)
 		return -1;
 	s->tmpfs_mounts = job->boot.tmpfs;
