@@ -209,6 +209,13 @@ class Use(Case):
         self.assertNotIn(VALUE.encode(), r.body)
         self.assertEqual(_lab.ask("requests")[0]["headers"]["Authorization"], "Bearer " + VALUE)
 
+    def test_command_line(self):
+        made = cl.command(*_lab.under, cl.CLOCHE, "create", "--secret", "KEY", "--secret", "CONFIGURED",
+                          env={**self.d.env(), "CLOCHE_URL": "unix:" + self.d.sock})
+        self.assertEqual(made.code, 0, made)
+        self.addCleanup(self.d.delete, "/v1/sandboxes/" + made.out.strip())
+        self.assertEqual(self.d.get("/v1/sandboxes/" + made.out.strip()).json["secrets"], ["KEY", "CONFIGURED"])
+
     def test_refusals(self):
         key = self.d.token("stranger", "--net", "public")
         offline = self.d.token("offline")
