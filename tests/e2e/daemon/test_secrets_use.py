@@ -203,6 +203,16 @@ class Use(Case):
         none = self.box(net="allow", allow=["example.com"])
         self.assertEqual(self.auth(none, f'-H "Authorization: Bearer {theirs}"'), "Bearer " + theirs)
 
+    def test_of_tokens(self):
+        """Each gets its own secret of that name."""
+        self.store("MINE")
+        key = self.d.token("owner", "--net", "public")
+        made = self.d.put("/v1/secrets/MINE", {"value": OTHER, "hosts": ["example.com"]}, token=key)
+        self.assertEqual(made.status, 200, made)
+        for token, value in ((key, OTHER), (None, VALUE)):
+            self.assertEqual(self.auth(self.box(token, secrets=["MINE"]), '-H "Authorization: Bearer $MINE"'),
+                             "Bearer " + value)
+
     def test_run(self):
         r = self.d.post("/v1/run", {"shell": f"curl -sS -H 'X-Keep: 1' {AUTH} https://example.com/", "secrets": ["KEY"]})
         self.assertEqual(r.json["exit_code"], 0, r)
