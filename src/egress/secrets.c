@@ -3,7 +3,10 @@
 
 #include "base/base64.h"
 
+#include <ctype.h>
 #include <strings.h>
+
+#define SET_VALUE "(a secret)" /* what the program sees of a value that it has no placeholder for */
 
 struct secrets {
 	unsigned refs;
@@ -14,17 +17,24 @@ struct secrets {
 
 /* ---- sets ---- */
 
+/* A header that is set in every request; there may be no secret in it. */
+static bool sets_header(const struct egress_secret *r)
+{
+	return !r->placeholder[0];
+}
+
 static int check_row(const struct egress_secret *r, struct err *e)
 {
 	if (!str_has_end(r->name, sizeof(r->name)) ||
 	    !str_has_end(r->placeholder, sizeof(r->placeholder)) ||
-	    !str_has_end(r->header, sizeof(r->header)) || strlen(r->placeholder) < 8 ||
-	    !str_is_printable(r->placeholder) || !str_is_printable(r->header))
+	    !str_has_end(r->header, sizeof(r->header)) || !str_is_printable(r->placeholder) ||
+	    !str_is_printable(r->header) ||
+	    (sets_header(r) ? !strstr(r->header, ": ") : strlen(r->placeholder) < 8))
 		return err_set(e, ERR_INVALID, "a malformed secret");
 	for (size_t i = 0; i < ARRAY_LEN(r->hosts); i++)
 		if (!str_has_end(r->hosts[i], sizeof(r->hosts[i])))
 			return err_set(e, ERR_INVALID, "secret %s: a malformed host", r->name);
-	if (!r->value_len || r->value_len >= sizeof(r->value))
+	if ((!r->value_len && !(sets_header(r) && !r->name[0])) || r->value_len >= sizeof(r->value))
 		return err_set(e, ERR_INVALID, "secret %s: its value is empty or too long",
 			       r->name);
 	/* A line break would be the beginning of another header field. */
@@ -275,6 +285,32 @@ static void drop_fields(struct http_request *q)
 	q->count = kept;
 }
 
+/* In place of fields of that name. The name is lower-case, as HTTP/2 wants it. */
+static unsigned set_header(struct secret_use *use, struct http_request *q,
+			   const struct egress_secret *r)
+{
+	const char *colon = strchr(r->header, ':'), *hole = strstr(colon, "{}"), *name, *value;
+	char *lower = str_format("%.*s", (int)(colon - r->header), r->header);
+	size_t kept = 0;
+
+	for (char *p = lower; *p; p++)
+		*p = (char)tolower((unsigned char)*p);
+	name = keep(use, lower);
+	value = keep(use, hole ? str_format("%.*s%s%s", (int)(hole - colon - 2), colon + 2,
+					    r->value, hole + 2)
+			       : str_copy(colon + 2));
+	if (!name || !value)
+		return 0;
+	for (size_t i = 0; i < q->count; i++)
+		if (strcasecmp(q->fields[i].name, name) != 0)
+			q->fields[kept++] = q->fields[i];
+	q->count = kept;
+	if (q->count == HTTP1_FIELDS)
+		return 0;
+	q->fields[q->count++] = (struct http1_field){name, value};
+	return 1;
+}
+
 static void tell_leak(struct secret_use *use, const struct http_place *p, const char *name,
 		      const char *where)
 {
@@ -297,6 +333,8 @@ static void find_leaks(struct secret_use *use, const struct http_place *p,
 	for (size_t k = 0; k < use->set->count; k++) {
 		const struct egress_secret *r = &use->set->rows[k];
 
+		if (sets_header(r))
+			continue;
 		redact_add(&use->seen, r->placeholder, strlen(r->placeholder), "", 0);
 		if (strstr(q->target, r->placeholder))
 			tell_leak(use, p, r->name, "the URL");
@@ -317,7 +355,9 @@ static int put_in(struct secret_use *use, const struct http_place *p, struct htt
 	unsigned count = 0;
 	const char *target;
 
-	if (str_starts(r->header, "query:")) {
+	if (sets_header(r)) {
+		count = set_header(use, q, r);
+	} else if (str_starts(r->header, "query:")) {
 		target = fill_query(use, q->target, r->header + 6, r);
 		if (target) {
 			q->target = target;
@@ -326,7 +366,7 @@ static int put_in(struct secret_use *use, const struct http_place *p, struct htt
 	} else {
 		count = put_in_fields(use, q, r);
 	}
-	if (!count)
+	if (!count || !r->name[0])
 		return 0;
 	if (r->uses_max && *used >= r->uses_max)
 		return -1;
@@ -381,8 +421,10 @@ void secret_use_needles(const struct secret_use *use, struct redact *r)
 			   use->own[i].put_len);
 	for (size_t i = 0; i < use->set->count; i++) {
 		const struct egress_secret *s = &use->set->rows[i];
+		const char *put = sets_header(s) ? SET_VALUE : s->placeholder;
 
-		redact_add(r, s->value, s->value_len, s->placeholder, strlen(s->placeholder));
+		if (s->value_len)
+			redact_add(r, s->value, s->value_len, put, strlen(put));
 	}
 }
 

@@ -28,7 +28,7 @@ struct secret_use {
 	struct redact_needle
 		own[8]; /* texts made for this request, such as basic credentials; heap */
 	size_t own_count;
-	char *made[8]; /* values of fields, and the target; heap */
+	char *made[40]; /* values and names of fields, and the target; heap */
 	size_t made_count;
 	struct redact seen; /* placeholders in the body of the request */
 	bool has_leak;	    /* told once */

@@ -416,6 +416,18 @@ static int fill_row(struct signer *s, const struct ipc_secret_use *u, size_t i,
 	return 0;
 }
 
+/* A header that is set without any secret in it. */
+static int write_header(int fd, const struct ipc_secret_use *u, size_t i, struct egress_secret *row,
+			struct err *e)
+{
+	snprintf(row->hosts[0], sizeof(row->hosts[0]), "%s", u->items[i].host);
+	snprintf(row->header, sizeof(row->header), "%s", u->items[i].header);
+	if (!row->hosts[0][0] || !strstr(row->header, ": ") || !str_is_printable(row->header))
+		return err_set(e, ERR_INVALID, "that is no header of a host");
+	return io_write_all(fd, row, sizeof(*row)) < 0 ? err_sys(e, "cannot hand over a header")
+						       : 0;
+}
+
 /* A row for each place of the header. */
 static int write_places(int fd, struct egress_secret *row, const char *header, struct err *e)
 {
@@ -436,6 +448,10 @@ static int write_rows(struct signer *s, const struct ipc_secret_use *u, struct e
 
 	for (uint32_t i = 0; rc == 0 && i < u->count; i++) {
 		memset(row, 0, sizeof(*row));
+		if (!u->items[i].name[0]) {
+			rc = write_header(fd, u, i, row, e);
+			continue;
+		}
 		rc = fill_row(s, u, i, row, header, e);
 		if (rc == 0) {
 			rc = write_places(fd, row, header, e);

@@ -284,6 +284,8 @@ void secrets_give(struct job *j, job_step step);
 /* The same after a change that failed; nobody waits. */
 void secrets_give_back(struct job *j);
 void job_secrets_done(struct job_secrets *s);
+/* The names among them: all but headers. */
+json_t *secrets_names(const struct list *texts);
 
 /* ---- destroy.c ---- */
 void destroy_begin(struct job *j);

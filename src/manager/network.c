@@ -625,7 +625,7 @@ json_t *sandbox_describe_network(const struct sandbox *s)
 		"{s:s,s:s,s:o,s:o,s:o,s:s,s:I,s:I,s:I,s:I,s:I,s:o}", "mode",
 		net_mode_name(sandbox_network_mode(s)), "requested", net_mode_name(s->o.spec.net),
 		"allow", words_json(&s->o.spec.allow), "deny", words_json(&s->o.spec.deny),
-		"secrets", words_json(&s->o.spec.secrets), "layer", network_how(s), "tx_bytes",
+		"secrets", secrets_names(&s->o.spec.secrets), "layer", network_how(s), "tx_bytes",
 		(json_int_t)meter->tx_bytes, "rx_bytes", (json_int_t)meter->rx_bytes, "connections",
 		(json_int_t)meter->connections, "open", (json_int_t)meter->open, "denied",
 		(json_int_t)meter->denied, "attempts", attempts_json(s->net));

@@ -145,7 +145,7 @@ json_t *sandbox_describe(const struct sandbox *s)
 		s->o.pause_on_timeout ? "pause" : "kill", "auto_resume", s->o.auto_resume);
 	/* A reason may have been cut within a character, which must not spoil the rest. */
 	list_out(&s->o.publish, "publish", o);
-	list_out(&spec->secrets, "secrets", o);
+	json_object_set_new(o, "secrets", secrets_names(&spec->secrets));
 	json_object_set_new(o, "reason", s->reason[0] ? json_string(s->reason) : json_null());
 	return o;
 }

@@ -4,11 +4,27 @@
  */
 #include "manager/manager_internal.h"
 
+/* False: it is none, or has no secret. */
+static bool header_read(const char *text, struct ipc_secret_use_item *ret)
+{
+	char name[IPC_NAME] = "";
+	int at = 0;
+
+	*ret = (struct ipc_secret_use_item){.used = 0};
+	if (sscanf(text, "@%127s %63s %n", ret->host, name, &at) < 2 || !at)
+		return false;
+	if (!str_equal(name, "-"))
+		memcpy(ret->name, name, sizeof(ret->name));
+	snprintf(ret->header, sizeof(ret->header), "%s", text + at);
+	return ret->name[0];
+}
+
 /* What is known of the secrets of one specification, one after the other. */
 struct search {
 	struct job *j;
 	const struct list *names; /* of the job, or of its sandbox */
 	size_t at;
+	char name[IPC_NAME];
 	bool found;
 	job_step step;
 	struct err err;
@@ -59,14 +75,14 @@ static int add_secret(struct search *a, const struct secret_rule *r, struct err 
 static void on_rule(void *arg, const struct ipc *reply, int fd)
 {
 	struct search *a = arg;
-	const char *name = a->names->items[a->at];
 
 	close_fd(&fd);
 	if (reply->type == IPC_SECRET_IS) {
 		/* The first one counts: those of the settings come before stored ones. */
-		if (!a->found && !a->err.kind && str_equal(reply->secret.rule.name, name)) {
+		if (!a->found && !a->err.kind && str_equal(reply->secret.rule.name, a->name)) {
 			a->found = true;
-			(void)!add_secret(a, &reply->secret.rule, &a->err);
+			if (!secret_is_header(a->names->items[a->at]))
+				(void)!add_secret(a, &reply->secret.rule, &a->err);
 		}
 		return;
 	}
@@ -74,7 +90,7 @@ static void on_rule(void *arg, const struct ipc *reply, int fd)
 		a->err = reply->err;
 	else if (!a->found && !a->err.kind)
 		err_field(&a->err, ERR_NOT_FOUND, "secrets", "secrets: there is no secret %s",
-			  name);
+			  a->name);
 	a->at++;
 	a->found = false;
 	look_for_next(a);
@@ -83,13 +99,20 @@ static void on_rule(void *arg, const struct ipc *reply, int fd)
 static void look_for_next(struct search *a)
 {
 	struct ipc m = {.type = IPC_SECRET_LIST};
+	struct ipc_secret_use_item header;
 
+	while (!a->err.kind && a->at < a->names->count &&
+	       secret_is_header(a->names->items[a->at]) &&
+	       !header_read(a->names->items[a->at], &header))
+		a->at++;
 	if (a->err.kind || a->at == a->names->count || !job_is_current(a->j)) {
 		end_search(a, a->err.kind ? &a->err : NULL);
 		return;
 	}
 	memcpy(m.secret.owner, a->j->s->owner.token, sizeof(m.secret.owner));
-	snprintf(m.secret.rule.name, sizeof(m.secret.rule.name), "%s", a->names->items[a->at]);
+	snprintf(a->name, sizeof(a->name), "%s",
+		 secret_is_header(a->names->items[a->at]) ? header.name : a->names->items[a->at]);
+	memcpy(m.secret.rule.name, a->name, sizeof(a->name));
 	broker_ask(a->j->s->m->p.broker, &m, -1, on_rule, a);
 }
 
@@ -136,13 +159,30 @@ static void fill_use(const struct sandbox *s, struct ipc *ret)
 		snprintf(ret->use.items[i].placeholder, SECRET_PLACEHOLDER, "%s", equals + 1);
 		ret->use.count++;
 	}
+	l = &s->o.spec.secrets;
+	for (size_t i = 0; i < l->count && ret->use.count < SECRETS_PER_SANDBOX; i++)
+		if (secret_is_header(l->items[i])) {
+			(void)!header_read(l->items[i], &ret->use.items[ret->use.count]);
+			ret->use.count++;
+		}
+}
+
+json_t *secrets_names(const struct list *texts)
+{
+	json_t *all = json_array();
+
+	for (size_t i = 0; i < texts->count; i++)
+		if (!secret_is_header(texts->items[i]))
+			json_array_append_new(all, json_string(texts->items[i]));
+	return all;
 }
 
 /* False: there are none, and there were none. */
 static bool fill_change(const struct job *j, struct ipc *ret)
 {
 	fill_use(j->s, ret);
-	return ret->use.count || j->secrets.placeholders.count;
+	return ret->use.count || j->secrets.placeholders.count ||
+	       (j->kind == JOB_NETWORK && j->network.secrets.count);
 }
 
 void secrets_give(struct job *j, job_step step)

@@ -313,6 +313,11 @@ char *secret_format(const struct secret_def *d)
 
 /* ---- lists ---- */
 
+bool secret_is_header(const char *text)
+{
+	return text[0] == '@';
+}
+
 bool secret_is_reference(const struct list *texts, size_t i)
 {
 	size_t len = strlen(texts->items[i]);
@@ -334,7 +339,7 @@ int secret_check_list(const struct list *texts, struct list *allow, struct err *
 		size_t len = strcspn(texts->items[i], ",");
 		struct secret_def d;
 
-		if (secret_is_reference(texts, i))
+		if (secret_is_header(texts->items[i]) || secret_is_reference(texts, i))
 			continue;
 		if (secret_parse(texts->items[i], &d, e) < 0)
 			return -1;

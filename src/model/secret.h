@@ -59,6 +59,11 @@ int secret_rule_finish(struct secret_rule *r, struct err *e);
 const char *secret_next_place(const char *header, const char *before, char ret[SECRET_HEADER]);
 /* Is the text i only the name of a secret that another of them defines? */
 bool secret_is_reference(const struct list *texts, size_t i);
+/*
+ * No secret, but a header that egress sets in requests to a host; the daemon's own, from E2B's rules:
+ * "@HOST NAME Header: text {}", or "@HOST - Header: text" without a secret.
+ */
+bool secret_is_header(const char *text);
 /* Checks all texts; adds a rule for each host, "api.example.com:443", to allow. */
 int secret_check_list(const struct list *texts, struct list *allow, struct err *e);
 /* May this be the name of a variable? */

@@ -576,7 +576,11 @@ static int finish_net(struct sandbox_spec *s, struct err *e)
 /* The hosts of a secret are allowed: without that it would be of no use. */
 static int finish_secrets(struct sandbox_spec *s, struct err *e)
 {
-	if (s->secrets.count && spec_is_set(s, "net") && s->net == NET_NONE)
+	bool any = false;
+
+	for (size_t i = 0; i < s->secrets.count; i++)
+		any |= !secret_is_header(s->secrets.items[i]);
+	if (any && spec_is_set(s, "net") && s->net == NET_NONE)
 		return err_field(e, ERR_INVALID, "secret", "secret: net is none; needs a network");
 	return secret_check_list(&s->secrets, &s->allow, e);
 }

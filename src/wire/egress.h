@@ -104,11 +104,12 @@ struct egress_peer {
 /* One row of EGRESS_SECRETS. The value is wiped with the sandbox. */
 struct egress_secret {
 	char name[IPC_NAME];
-	char placeholder[80]; /* what the program has instead */
-	char hosts[16][128];  /* canonical names, or name:port; port 443 otherwise */
-	char header[128];     /* "Authorization: Bearer {}"; "basic"; "query:NAME" */
-	uint64_t uses_max;    /* 0: no bound */
-	uint64_t used;	      /* before this instance of egress */
+	char placeholder
+		[80]; /* what the program has instead; "": the header is set in every request */
+	char hosts[16][128]; /* canonical names, or name:port; port 443 otherwise */
+	char header[128];    /* "Authorization: Bearer {}"; "basic"; "query:NAME" */
+	uint64_t uses_max;   /* 0: no bound */
+	uint64_t used;	     /* before this instance of egress */
 	uint32_t value_len;
 	char value[16384];
 };

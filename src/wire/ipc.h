@@ -215,6 +215,16 @@ struct ipc_secret {
 	uint64_t created_ms, updated_ms;
 };
 
+/* Of a secret that a sandbox uses. */
+struct ipc_secret_use_item {
+	char name[IPC_NAME];
+	char placeholder[SECRET_PLACEHOLDER];
+	char host
+		[SECRET_HOST]; /* "": the secret's own. Else the header is set there (E2B's rules): */
+	char header[SECRET_HEADER]; /* and there is no placeholder, maybe not even a name */
+	uint64_t used;		    /* so far, in this sandbox: the broker counts */
+};
+
 /* From the signer the answer to the broker has an fd: rows for EGRESS_SECRETS, which the broker does not read. */
 struct ipc_secret_use {
 	char id[IPC_ID];    /* of the sandbox */
@@ -222,14 +232,7 @@ struct ipc_secret_use {
 	char owner_name[IPC_NAME];
 	uint8_t is_again; /* those that are no longer there are left out; else they are an error */
 	uint32_t count;
-	struct {
-		char name[IPC_NAME];
-		char placeholder[SECRET_PLACEHOLDER];
-		char host
-			[SECRET_HOST]; /* "": the secret's own. Else the header is set there (E2B's rules): */
-		char header[SECRET_HEADER]; /* and there is no placeholder */
-		uint64_t used;		    /* so far, in this sandbox: the broker counts */
-	} items[SECRETS_PER_SANDBOX];
+	struct ipc_secret_use_item items[SECRETS_PER_SANDBOX];
 };
 
 struct ipc_signer {

@@ -7,6 +7,8 @@
 
 #include <cmocka.h>
 
+#define HEADER(host, name, value)                                                                  \
+	"{\"rules\":{\"" host "\":[{\"transform\":{\"headers\":{\"" name "\":\"" value "\"}}}]}}"
 #define BOTH "\"allow_internet_access\":false,"
 
 static int translate(const char *text, struct sandbox_spec *s, struct err *e)
@@ -143,8 +145,17 @@ static void test_refused(void **state)
 		{"{\"rules\":{\"a.com\":[{},{}]}}", "at most one rule", ERR_INVALID},
 		{"{\"rules\":{\"a.com\":[{\"transform\":{\"headers\":{\"X\":1}}}]}}",
 		 "X: not a string", ERR_INVALID},
-		{"{\"rules\":{\"a.com\":[{\"transform\":{\"headers\":{\"X\":\"y\"}}}]}}",
-		 "not changed here", ERR_UNSUPPORTED},
+		{HEADER("a.com", "Host", "b.com"), "Host: is not set", ERR_UNSUPPORTED},
+		{HEADER("a.com", "X Y", "b"), "X Y: is not set", ERR_UNSUPPORTED},
+		{HEADER("a.com", "X", "a\\r\\nY: b"), "X: has characters", ERR_UNSUPPORTED},
+		{HEADER("a.com", "X", "{}"), "X: has characters", ERR_UNSUPPORTED},
+		{HEADER("a.com", "X", "a | b"), "X: has characters", ERR_UNSUPPORTED},
+		{HEADER("*.a.com", "X", "y"), "whole names only", ERR_UNSUPPORTED},
+		{HEADER("a.com", "X", "${e2b.secrets.a}${e2b.secrets.b}"), "only one",
+		 ERR_UNSUPPORTED},
+		{HEADER("a.com", "X", "${e2b.secrets.}"), "only one", ERR_UNSUPPORTED},
+		{HEADER("a.com", "X", "${e2b.secrets.a b}"), "does not name", ERR_UNSUPPORTED},
+		{HEADER("a.com", "X", "${e2b.identity.tokens.a}"), "only one", ERR_UNSUPPORTED},
 		{"{\"rules\":{\"a\":[],\"b\":[],\"c\":[],\"d\":[],\"e\":[],\"f\":[],\"g\":[],"
 		 "\"h\":[],\"i\":[],\"j\":[],\"k\":[]}}",
 		 "at most 10 hosts", ERR_INVALID},
@@ -164,11 +175,37 @@ static void test_refused(void **state)
 	}
 }
 
+static void test_headers(void **state)
+{
+	static const struct {
+		const char *network, *text;
+	} rows[] = {
+		{HEADER("A.com", "X-Y", "plain text"), "@a.com - X-Y: plain text"},
+		{HEADER("a.com", "Authorization", "Bearer ${e2b.secrets.My-Key}!"),
+		 "@a.com my-key Authorization: Bearer {}!"},
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_LEN(rows); i++) {
+		struct sandbox_spec s;
+		struct err e = {0};
+
+		assert_int_equal(translate(rows[i].network, &s, &e), 0);
+		assert_int_equal(s.secrets.count, 1);
+		assert_string_equal(s.secrets.items[0], rows[i].text);
+		/* They grant no access. */
+		assert_int_equal(s.allow.count, 0);
+		assert_int_equal(spec_finish(&s, &e), 0);
+		spec_done(&s);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_translated),
 		cmocka_unit_test(test_refused),
+		cmocka_unit_test(test_headers),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -540,6 +540,53 @@ static void test_secret_stays_out(void **state)
 	}
 }
 
+static void set_row(struct world *w, const char *name, const char *header, const char *value)
+{
+	static struct egress_secret row;
+	struct err e = {0};
+
+	row = (struct egress_secret){.value_len = (uint32_t)strlen(value)};
+	snprintf(row.name, sizeof(row.name), "%s", name);
+	snprintf(row.hosts[0], sizeof(row.hosts[0]), "allowed.test");
+	snprintf(row.header, sizeof(row.header), "%s", header);
+	snprintf(row.value, sizeof(row.value), "%s", value);
+	w->secrets = secrets_new(&row, sizeof(row), NULL, &e);
+}
+
+/* Without a placeholder: in every request, in place of what the program sends. */
+static void test_header_is_set(void **state)
+{
+	static const char request[] =
+		"GET / HTTP/1.1\r\n" HOST "authorization: Bearer own\r\nX-Other: a\r\n\r\n";
+	struct world w;
+
+	world_init(&w, true);
+	set_row(&w, "KEY", "Authorization: Bearer {}!", VALUE);
+	feed_text(&w, STAGE_CLIENT, request);
+	assert_has(sent(&w, STAGE_SERVER), "authorization: Bearer " VALUE "!\r\n");
+	assert_string_equal(w.noted, "KEY was used");
+	feed_text(&w, STAGE_SERVER, "HTTP/1.1 200 OK\r\nContent-Length: 17\r\n\r\n" VALUE);
+	assert_lacks(sent(&w, STAGE_CLIENT), VALUE);
+	world_done(&w);
+
+	world_init(&w, true);
+	set_row(&w, "", "X-Plain: text", "");
+	feed_text(&w, STAGE_CLIENT, request);
+	assert_has(sent(&w, STAGE_SERVER), "x-plain: text\r\n");
+	assert_string_equal(w.noted, "");
+	world_done(&w);
+
+	/* Not over cleartext. A secret needs its value. */
+	world_init(&w, false);
+	set_row(&w, "KEY", "Authorization: Bearer {}", VALUE);
+	feed_text(&w, STAGE_CLIENT, request);
+	assert_has(sent(&w, STAGE_SERVER), "Bearer own");
+	secrets_unref(w.secrets);
+	set_row(&w, "KEY", "Authorization: Bearer {}", "");
+	assert_null(w.secrets);
+	world_done(&w);
+}
+
 static void test_secret_uses(void **state)
 {
 	static const char request[] =
@@ -726,6 +773,7 @@ int main(void)
 		cmocka_unit_test(test_proxy_clients_ask_once),
 		cmocka_unit_test(test_secret_goes_in),
 		cmocka_unit_test(test_secret_stays_out),
+		cmocka_unit_test(test_header_is_set),
 		cmocka_unit_test(test_secret_uses),
 		cmocka_unit_test(test_secret_is_redacted),
 		cmocka_unit_test(test_basic_is_redacted),

@@ -4,8 +4,12 @@
  */
 #include "api/e2b/e2b_internal.h"
 
+#include "model/secret.h"
 #include "net/name.h"
 #include "policy/config.h"
+
+#include <ctype.h>
+#include <strings.h>
 
 #define ENTRIES_MAX 1024 /* of each list */
 #define DENIED_MAX 4096	 /* networks that are left after cutting */
@@ -183,8 +187,62 @@ static int read_allowed(const json_t *list, struct networks *ret, struct list *r
 
 /* ---- rules that change headers ------------------------------------------------------------------ */
 
+#define SECRET_BEGIN "${e2b.secrets."
+
+static int refuse_header(const char *name, const char *why, struct err *e)
+{
+	return err_field(e, ERR_UNSUPPORTED, "network", "network.rules: %.64s: %s", name, why);
+}
+
+/* Fields that are about the message or the connection are not for rules. */
+static bool may_be_set(const char *name)
+{
+	static const char *const ours[] = {"host",    "connection", "content-length",
+					   "te",      "trailer",    "transfer-encoding",
+					   "upgrade", "expect",	    "accept-encoding",
+					   "range",   "keep-alive", "proxy-authorization"};
+
+	for (size_t i = 0; i < ARRAY_LEN(ours); i++)
+		if (!strcasecmp(ours[i], name))
+			return false;
+	return str_only(name, STR_ALNUM "-_", 1, HEADER_NAME_MAX);
+}
+
+/*
+ * "Name: value" as the manager has it, with at most one "${e2b.secrets.NAME}" in it, in whose place is "{}". ret_secret
+ * is "-" without one.
+ */
+static int read_header(const char *name, const char *value, char ret[SECRET_HEADER],
+		       char ret_secret[SECRET_NAME], struct err *e)
+{
+	const char *from = strstr(value, SECRET_BEGIN), *end = from ? strchr(from, '}') : NULL;
+	int before = from ? (int)(from - value) : (int)strlen(value);
+	size_t len = end ? (size_t)(end - from) - strlen(SECRET_BEGIN) : 0;
+
+	if (!may_be_set(name))
+		return refuse_header(name, "is not set by rules", e);
+	if (!str_is_printable(value) || strstr(value, "{}") || strstr(value, " | "))
+		return refuse_header(name, "has characters that are not sent", e);
+	if ((from && (!end || !len || len >= SECRET_NAME)) ||
+	    strstr(end ? end : value, SECRET_BEGIN) || strstr(value, "${e2b.identity."))
+		return refuse_header(name, "only one ${e2b.secrets.NAME} is put in", e);
+	if (snprintf(ret, SECRET_HEADER, "%s: %.*s%s%s", name, before, value, from ? "{}" : "",
+		     end ? end + 1 : "") >= SECRET_HEADER)
+		return refuse_header(name, "is longer than can be set here", e);
+	snprintf(ret_secret, SECRET_NAME, "-");
+	/* E2B's names have no capital letters. */
+	for (size_t i = 0; i < len; i++)
+		ret_secret[i] = (char)tolower((unsigned char)from[strlen(SECRET_BEGIN) + i]);
+	if (len)
+		ret_secret[len] = '\0';
+	if (!str_only(ret_secret, STR_ALNUM "_-.", 1, SECRET_NAME))
+		return refuse_header(name, "does not name a secret", e);
+	return 0;
+}
+
 static int check_headers(const json_t *headers, struct err *e)
 {
+	char header[SECRET_HEADER], secret[SECRET_NAME];
 	const json_t *value;
 	const char *name;
 
@@ -200,11 +258,42 @@ static int check_headers(const json_t *headers, struct err *e)
 			return err_field(e, ERR_INVALID, "network",
 					 "network.rules: %s: not a string of at most %d bytes",
 					 name, HEADER_VALUE_MAX);
+		if (read_header(name, json_string_value(value), header, secret, e) < 0)
+			return -1;
 	}
-	if (json_object_size(headers))
+	return 0;
+}
+
+static const json_t *headers_of(const json_t *list)
+{
+	return json_object_get(json_object_get(json_array_get(list, 0), "transform"), "headers");
+}
+
+/* What the rules set, as texts of spec.secrets. */
+static int read_headers(const json_t *network, struct list *ret, struct err *e)
+{
+	const json_t *list, *value;
+	const char *host, *name;
+
+	json_object_foreach (json_object_get(network, "rules"), host, list) {
+		auto_list struct list names = {0};
+
+		if (json_object_size(headers_of(list)) && str_starts(host, "*."))
+			return refuse_header(host, "headers are set for whole names only", e);
+		if (read_domain(host, &names, e) < 0)
+			return -1;
+		json_object_foreach ((json_t *)headers_of(list), name, value) {
+			char header[SECRET_HEADER], secret[SECRET_NAME];
+
+			if (read_header(name, json_string_value(value), header, secret, e) < 0)
+				return -1;
+			list_take(ret, str_format("@%s %s %s", names.count ? names.items[0] : "-",
+						  secret, header));
+		}
+	}
+	if (ret->count > SECRETS_PER_SANDBOX)
 		return err_field(e, ERR_UNSUPPORTED, "network",
-				 "network.rules: headers of requests are not changed here; give "
-				 "the sandbox a secret instead");
+				 "network.rules: more than %d headers", SECRETS_PER_SANDBOX);
 	return 0;
 }
 
@@ -228,9 +317,7 @@ static int check_rules(const json_t *rules, struct err *e)
 			return err_field(e, ERR_INVALID, "network",
 					 "network.rules: '%.80s': not an array of at most one rule",
 					 host);
-		if (read_domain(host, &unused, e) < 0 ||
-		    check_headers(json_object_get(json_object_get(rule, "transform"), "headers"),
-				  e) < 0)
+		if (read_domain(host, &unused, e) < 0 || check_headers(headers_of(list), e) < 0)
 			return -1;
 	}
 	return 0;
@@ -264,7 +351,7 @@ int e2b_network_spec(const json_t *network, const json_t *internet, struct sandb
 		     struct err *e)
 {
 	auto_networks struct networks allowed = {0}, denied = {0};
-	auto_list struct list names = {0};
+	auto_list struct list names = {0}, headers = {0};
 	const json_t *allow_list, *deny_list, *proxy = json_object_get(network, "egressProxy");
 	bool closed = json_is_false(internet), open = false;
 
@@ -280,7 +367,8 @@ int e2b_network_spec(const json_t *network, const json_t *internet, struct sandb
 	    read_list(network, "denyOut", "deny_out", &deny_list, e) < 0 ||
 	    read_denied(deny_list, &denied, &closed, e) < 0 ||
 	    read_allowed(allow_list, &allowed, &names, e) < 0 ||
-	    check_rules(json_object_get(network, "rules"), e) < 0)
+	    check_rules(json_object_get(network, "rules"), e) < 0 ||
+	    read_headers(network, &headers, e) < 0)
 		return -1;
 	if (names.count && !closed)
 		return err_field(e, ERR_INVALID, "network",
@@ -293,6 +381,9 @@ int e2b_network_spec(const json_t *network, const json_t *internet, struct sandb
 	else if (cut_all(&denied, &allowed, e) < 0)
 		return -1;
 	fill_spec(s, open || !closed ? NET_PUBLIC : NET_ALLOW, &allowed, &names, &denied);
+	list_done(&s->secrets);
+	for (size_t i = 0; i < headers.count; i++)
+		list_add(&s->secrets, headers.items[i]);
 	return 0;
 }
 

@@ -133,7 +133,8 @@ class Use(Case):
         """Whatever a program does with its placeholder, no value goes anywhere else, and none comes back."""
         self.store("BASIC", header="basic", hosts=["allowed.com"])
         self.store("QUERY", header="query:key", hosts=["v4.example.com"])
-        box = self.box(secrets=["KEY", "BASIC", "QUERY"], allow=["*.example.com", "example.com", "example.org", "allowed.com"])
+        self.store("PLAIN", hosts=["example.com:80"])
+        box = self.box(secrets=["KEY", "BASIC", "QUERY", "PLAIN"], allow=["*.example.com", "example.com", "example.org", "allowed.com"])
         attacks = [
             ("", "https://example.com/?q=MARK"), ("", "https://example.com/MARK/x"), ("-d MARK", "https://example.com/echo"),
             ('-H "X-Other: MARK"', "https://example.com/"), ('-H "Authorization: MARK"', "https://example.com/"),
@@ -149,6 +150,8 @@ class Use(Case):
             ('-k --http1.1 -H "Authorization: Bearer MARK" -H "Transfer-Encoding: chunked" -d MARK', "https://example.com/echo"),
         ]
         mark = self.placeholder(box)
+        plain = self.placeholder(box, "PLAIN")
+        attacks.insert(0, (f'-H "Authorization: Bearer {plain}"', "http://example.com/"))
         line = "; ".join(f"curl -sS -m 20 -H 'X-Keep: 1' {args} '{url}'; echo" for args, url in attacks).replace("MARK", mark)
         r = box.sh(line)
         self.assertNotIn(VALUE, json.dumps(r))
@@ -453,6 +456,8 @@ class Trust(Case):
                    "mv /run/cloche /run/other 2>/dev/null; umount /run/cloche 2>/dev/null; mount -o remount,rw /run/cloche 2>/dev/null; "
                    "cmp /tmp/x ca.crt && tail -c $(wc -c </tmp/x) ca-certificates.crt | cmp - ca.crt && echo same")
         self.assertEqual(r["stdout"], "same\n", r)
+        shown = box.sh("grep -E ' (/run/cloche|/etc/ssl/certs/ca-certificates.crt) ' /proc/self/mountinfo")["stdout"]
+        self.assertEqual([line.split()[5].split(",")[0] for line in shown.splitlines()], ["ro", "ro"], shown)
         self.assertEqual(self.auth(box), "Bearer " + VALUE)
 
     def test_programs(self):
