@@ -99,7 +99,7 @@ class Case(harness.Case):
         self.assertEqual(len(rows), 1, (rows, r))
         self.assertNotIn(VALUE, json.dumps(r))
         self.assertNotIn(OTHER, json.dumps(r))
-        return rows[0]["headers"].get("Authorization")
+        return {k.lower(): v for k, v in rows[0]["headers"].items()}.get("authorization")
 
     def records(self, box):
         return box.get("/network").json["attempts"]
@@ -246,10 +246,46 @@ class Use(Case):
         self.assertEqual(self.d.post("/v1/sandboxes", {"secrets": ["CONFIGURED"]}, token=key).status, 404)
 
 
+class Rules(Case):
+    """E2B's network.rules: headers that are set in requests, with secrets in them."""
+
+    def test_headers(self):
+        headers = {"X-API-KEY": self.d.token("e2b", "--e2b")}
+        made = self.d.post("/secrets", {"name": "Rule-Key", "value": OTHER}, headers=headers)
+        self.assertEqual(made.status, 201, made)
+        rules = {"example.com": [{"transform": {"headers": {"Authorization": "Bearer ${e2b.secrets.rule-key}",
+                                                            "X-Plain": "text"}}}]}
+        network = {"allowOut": ["example.com", "example.org"], "denyOut": ["0.0.0.0/0"], "rules": rules}
+        made = self.d.post("/sandboxes", {"templateID": "base", "timeout": 60, "network": network}, headers=headers)
+        self.assertEqual(made.status, 201, made)
+        box = harness.Box.__new__(harness.Box)
+        box.daemon, box.token, box.id = self.d, None, made.json["sandboxID"]
+        box.path = "/v1/sandboxes/" + box.id
+        self.addCleanup(box.delete)
+        r = box.sh("for h in https://example.com/ https://example.org/ http://example.com/; do "
+                   "curl -sS -m 20 -H 'X-Keep: 1' -H 'Authorization: own' $h; done; env")
+        self.assertNotIn(OTHER, json.dumps(r))
+        seen = [{k.lower(): v for k, v in row["headers"].items()} for row in _lab.ask("requests")]
+        self.assertEqual([(h["authorization"], h.get("x-plain")) for h in seen],
+                         [("Bearer " + OTHER, "text"), ("own", None), ("own", None)])
+        self.assertEqual(box.get("").json["secrets"], [])
+        # What is not named any more is not set any more; an unknown secret changes nothing.
+        changed = self.d.put(f"/sandboxes/{box.id}/network", {**network, "rules": {"example.com": [
+            {"transform": {"headers": {"A": "${e2b.secrets.none}"}}}]}}, headers=headers)
+        self.assertEqual(changed.status, 404, changed)
+        self.assertEqual(self.auth(box, ""), "Bearer " + OTHER)
+        del network["rules"]
+        self.assertEqual(self.d.put(f"/sandboxes/{box.id}/network", network, headers=headers).status, 204)
+        self.assertEqual(self.auth(box, ""), None)
+        bad = {**network, "rules": {"example.com": [{"transform": {"headers": {"Host": "x"}}}]}}
+        refused = self.d.post("/sandboxes", {"templateID": "base", "network": bad}, headers=headers)
+        self.assertEqual(refused.status, 501, refused)
+
+
 class Life(Case):
     def test_rotation(self):
         self.store("TURN")
-        box = self.box(secrets=["TURN"])
+        box = self.box(secrets=["TURN", "KEY"])
         mark = self.placeholder(box, "TURN")
         line = '-H "Authorization: Bearer $TURN"'
         self.assertEqual(self.auth(box, line), "Bearer " + VALUE)
@@ -258,6 +294,7 @@ class Life(Case):
         self.assertEqual(self.placeholder(box, "TURN"), mark)
         self.d.delete("/v1/secrets/TURN")
         harness.until(lambda: self.auth(box, line) == "Bearer " + mark, "no value")
+        self.assertEqual(self.auth(box), "Bearer " + VALUE)
 
     def test_rotation_of_a_file(self):
         box = self.box(secrets=["CONFIGURED"])
