@@ -792,7 +792,7 @@ def tcp_53():
 
 @row("allow", 56, "many names below a wildcard")
 def many_names():
-    yield "long", lambda: count_names(400, "n%d-" + "x" * 50, 200)  # first, since both share a budget
+    yield "long", lambda: count_names(400, "n%d-" + "x" * 45, 200)  # first, since both share a budget
     yield "short", lambda: count_names(3000, "n%d", 2000)
 
 
