@@ -458,6 +458,8 @@ static void give_secret(struct world *w, const char *header, uint64_t uses_max)
 
 	row = (struct egress_secret){.name = "KEY", .placeholder = MARK, .uses_max = uses_max};
 	snprintf(row.hosts[0], sizeof(row.hosts[0]), "allowed.test");
+	/* Even a port that is named gets a value over TLS only. */
+	snprintf(row.hosts[1], sizeof(row.hosts[1]), "allowed.test:80");
 	snprintf(row.header, sizeof(row.header), "%s", header);
 	row.value_len = (uint32_t)sprintf(row.value, VALUE);
 	w->secrets = secrets_new(&row, sizeof(row), old, &e);
