@@ -91,17 +91,6 @@ class Truth(Root):
         self.refused("run", "--user", "root", "--root", "overlay", "--empty", "--", "true", says="cloche: user: ")
         self.refused("run", "--user", "root", "--level", "process", "--", "true", says="cloche: user: ")
 
-    def test_without_a_user_namespace(self):
-        self.need_root("only then a sandbox can be without one")
-        lie = cl.helper("lie")
-        if not lie:
-            self.skipTest("no helper that denies calls")
-        r = cl.command(lie, "-e", "EPERM", "-c", "newuser", "--", cl.CLOCHE, "run", "--empty", "--user", "root",
-                       "--optional", "user_ns", "--", "true")
-        if "usage" in r.err:
-            self.skipTest("the helper cannot deny that")
-        self.assertEqual(r.code, 125, str(r))
-
 
 class Walls(Root):
     def test_pid_1_is_out_of_reach(self):
