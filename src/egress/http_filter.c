@@ -337,8 +337,9 @@ static void read_client(struct http_filter *f)
 			more = read_request_body(f);
 			break;
 		case TUNNEL:
-			buf_add(&f->stage.out[STAGE_SERVER], buf_head(&f->in[STAGE_CLIENT]),
-				f->in[STAGE_CLIENT].len);
+			if (f->in[STAGE_CLIENT].len)
+				buf_add(&f->stage.out[STAGE_SERVER], buf_head(&f->in[STAGE_CLIENT]),
+					f->in[STAGE_CLIENT].len);
 			/* fall through */
 		default:
 			buf_done(&f->in[STAGE_CLIENT]);

@@ -16,7 +16,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	if (!egress_is_well_formed(&m, len, fds))
 		return 0;
 	PROMISE(len == egress_size(m.type));
-	if (m.type == EGRESS_SETTINGS)
+	/* Some have nothing in them. */
+	if (len == egress_size(EGRESS_SETTINGS))
 		return 0;
 	PROMISE(strlen(m.id) > 0 && strlen(m.id) < IPC_ID);
 	if (m.type == EGRESS_RECORD || m.type == EGRESS_ASK)
