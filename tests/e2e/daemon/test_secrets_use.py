@@ -319,6 +319,7 @@ class Life(Case):
         line = '-H "Authorization: Bearer $FEW"'
         self.assertEqual(self.auth(box, line), "Bearer " + VALUE)
         harness.until(lambda: any(a["secret"] for a in self.records(box)), "the record")
+        self.assertEqual(box.put("/network", {"net": "allow", "allow": ["example.org"]}).status, 200)
         old = role("egress")
         os.kill(old, signal.SIGKILL)
         harness.until(lambda: role("egress") not in (None, old), "another egress")
