@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import time
 
 import cl
 import netlab
@@ -239,6 +240,24 @@ class Faults(Case):
                                         "until %s; do sleep 0.1; done" % self.FETCH, "--allow", "example.com")  # fmt: skip
         self.assertEqual((code, codes[0], codes[-1], set(codes[1:-1]) - {"000"}), (0, "200", "200", set()), err)
         self.assertIn("started again", err)
+
+    def test_names_keep_their_addresses(self):
+        then = "until %s; do sleep 0.1; done; " % self.FETCH
+        got = self.run_and(lambda pid: os.kill(pid, signal.SIGKILL), then + "getent ahostsv4 evil.com; "
+                           "getent ahostsv4 example.com", "--allow", "example.com", "--allow", "evil.com")  # fmt: skip
+        addresses = [x for x in got[1] if x.startswith("198.")]
+        self.assertEqual(addresses[-1], "198.18.0.1", got)
+        self.assertNotIn("198.18.0.1", addresses[:-3], got)
+
+    def test_budgets_go_on(self):
+        def act(pid):
+            time.sleep(1.2)  # egress tells its meter once a second
+            os.kill(pid, signal.SIGKILL)
+
+        # Each attempt counts, also one that the dead program never saw.
+        got = self.run_and(act, "sleep 0.3; for i in 1 2 3 4; do %s; done; true" % self.FETCH,
+                           "--allow", "example.com", "--net-connections", "2")  # fmt: skip
+        self.assertEqual(got[1].count("200"), 2, got)
 
     def test_with_a_ca_it_does_not(self):
         got = self.run_and(lambda pid: os.kill(pid, signal.SIGKILL), self.FETCH, "--allow", "example.com inspect")
