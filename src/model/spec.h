@@ -68,6 +68,7 @@ struct sandbox_spec {
 	struct net_limits net_limits;
 	char *net_group;		  /* of its isolated segment; NULL: none */
 	struct list allow, deny;	  /* rules of the network: net/rules.h */
+	struct list publish;		  /* net/publish.h; of a run */
 	struct list secrets;		  /* model/secret.h */
 	struct list mounts;		  /* SRC:DST[:ro|rw] */
 	struct list tmpfs;		  /* PATH[:size=SIZE] */

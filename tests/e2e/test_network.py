@@ -3,9 +3,12 @@
 import hashlib
 import json
 import os
+import random
 import shutil
 import signal
+import socket
 import subprocess
+import threading
 import time
 
 import cl
@@ -336,6 +339,64 @@ class Ask(Case):
         self.assertEqual((r.code, r.out), (125, ""), str(r))
         self.assertIn("needs a terminal", r.err)
         self.refused("run", "--net", "ask", "--tty", "--", "true", says="ask")
+
+
+class Publish(Case):
+    SERVER = ("import socket, sys\ns = socket.create_server(('127.0.0.1', 8000)); print('up', flush=True)\n"
+              "for _ in range(%d):\n    c = s.accept()[0]\n    data = b''\n"
+              "    while (part := c.recv(65536)): data += part\n    c.sendall(data[::-1]); c.close()")  # fmt: skip
+
+    def serve(self, *args, count=1):
+        """On a port of the laboratory's host that is free."""
+        for port in random.sample(range(20000, 30000), 20):
+            p = cl.start(command=[*self.lab.under, cl.CLOCHE, "run", "--publish", "%d:8000" % port, *args, "--",
+                                  *cl.py(self.SERVER % count)], cwd=self.dir)  # fmt: skip
+            if p.stdout.readline() == b"up\n":
+                return p, port
+            cl.finish(p)
+        self.fail("no port could be published")
+
+    def say(self, port, data):
+        with self.lab.connect(port) as s:
+            threading.Thread(target=lambda: (s.sendall(data), s.shutdown(socket.SHUT_WR))).start()
+            got = b""
+            while part := s.recv(65536):
+                got += part
+        return got
+
+    def test_bytes_both_ways(self):
+        for args in ((), ("--allow", "example.com")):
+            p, port = self.serve(*args, count=2)
+            self.assertEqual(self.say(port, b"hello"), b"olleh")
+            data = os.urandom(1 << 20)
+            self.assertEqual(self.say(port, data), data[::-1])
+            self.assertEqual(cl.finish(p).code, 0)
+
+    def test_it_is_on_loopback_and_gives_no_way_out(self):
+        p, port = self.serve()
+        with self.assertRaises(OSError):
+            self.lab.connect(port, netlab.HOST)
+        self.say(port, b"x")
+        self.assertEqual(cl.finish(p).code, 0)
+        rec = self.record("--publish", "%d:8000" % port, "--", *self.curl("http://example.com/"))
+        self.assertNotEqual(rec["exit_code"], 0)
+        self.assertEqual(self.lab.ask("queries"), [])
+
+    def test_nobody_listens_inside(self):
+        p = cl.start(command=[*self.lab.under, cl.CLOCHE, "run", "--publish", "18763:8000", "--", "sh", "-c",
+                              "echo up; read x"], stdin=subprocess.PIPE, cwd=self.dir)  # fmt: skip
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        with self.lab.connect(18763) as s:
+            try:
+                self.assertEqual(s.recv(10), b"")
+            except ConnectionResetError:
+                pass
+        self.assertEqual(cl.finish(p, input=b"\n").code, 0)
+
+    def test_what_is_refused(self):
+        for value in ("80", "a:80", "1.2.3.4:1:2:3", "0:80"):
+            self.refused("run", "--publish", value, "--", "true", says="publish")
+        self.refused("run", "--publish", "8080:80", "--level", "process", "--", "true", says="publish")
 
 
 class Log(Case):

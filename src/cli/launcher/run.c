@@ -153,7 +153,8 @@ int run_and_report(struct sandbox_request *request, const struct language *langu
 		return status;
 	if (s->seccomp && cli_find_helper("cloche-seccomp", compiler, sizeof(compiler)) == 0)
 		request->seccomp_compiler = compiler;
-	if (s->net != NET_NONE && cli_find_helper("cloche-egress", egress, sizeof(egress)) == 0)
+	if ((s->net != NET_NONE || s->publish.count) &&
+	    cli_find_helper("cloche-egress", egress, sizeof(egress)) == 0)
 		request->egress = egress;
 	sandbox_fault_stack_in();
 	if (sandbox_run(request, &r, &e) < 0)

@@ -6,6 +6,7 @@
 #include "sandbox/inside/trust.h"
 #include "sandbox/outside/ask.h"
 #include "sandbox/outside/attempts.h"
+#include "sandbox/outside/published.h"
 #include "sandbox/outside/secrets.h"
 #include "sandbox/sandbox.h"
 
@@ -24,6 +25,8 @@ struct run_net {
 	struct run_secrets secrets;
 	struct attempts attempts;
 	struct ask ask;
+	struct published published;
+	size_t polled;			   /* of published: how many entries of the last poll */
 	struct egress_meter meter, before; /* of this instance, of earlier ones */
 	int sock;			   /* to egress; -1: it was not started, or is gone */
 	pid_t pid;			   /* 0: not started */
@@ -279,7 +282,10 @@ size_t run_net_polls(const struct keeper *k, struct pollfd polls[RUN_NET_POLLS])
 		polls[count++] = (struct pollfd){k->network->sock, POLLIN, 0};
 	for (uint32_t i = 0; i < l->count; i++)
 		polls[count++] = (struct pollfd){l->fds[i], POLLIN, 0};
-	return count;
+	/* Where to connect is known once the namespace is. */
+	k->network->polled =
+		k->net.made.anchor < 0 ? 0 : published_polls(&k->network->published, polls + count);
+	return count + k->network->polled;
 }
 
 static void take_ca(struct run_net *n, int fd)
@@ -361,7 +367,7 @@ static void receive_all(struct keeper *k)
 		lose(k);
 }
 
-void run_net_serve(struct keeper *k, const struct pollfd *polls, size_t count)
+static void serve_egress(struct keeper *k, const struct pollfd *polls, size_t count)
 {
 	struct run_net *n = k->network;
 
@@ -380,6 +386,16 @@ void run_net_serve(struct keeper *k, const struct pollfd *polls, size_t count)
 			return;
 		}
 	}
+}
+
+void run_net_serve(struct keeper *k, const struct pollfd *polls, size_t count)
+{
+	struct run_net *n = k->network;
+	size_t own = count - n->polled;
+
+	serve_egress(k, polls, own);
+	if (n->polled)
+		published_serve(&n->published, polls + own, k->net.made.anchor);
 }
 
 /* ---- before the run ---- */
@@ -410,8 +426,8 @@ int run_net_make(struct keeper *k, const struct sandbox_request *request, struct
 	if (s->net_group)
 		return err_field(e, ERR_UNSUPPORTED, "net_group",
 				 "net_group: a run has no group; sandboxes of the daemon do");
-	/* Isolated leaves its own loopback. */
-	if (s->net != NET_ALLOW && s->net != NET_PUBLIC)
+	/* Isolated leaves its own loopback. What is published needs a way in. */
+	if (s->net != NET_ALLOW && s->net != NET_PUBLIC && !s->publish.count)
 		return 0;
 	if (!request->egress)
 		return err_field(e, ERR_UNSUPPORTED, "net",
@@ -420,7 +436,8 @@ int run_net_make(struct keeper *k, const struct sandbox_request *request, struct
 	n->sock = n->names = -1;
 	n->program = request->egress;
 	k->network = n;
-	if (attempts_open(&n->attempts, s->net_log, e) < 0 ||
+	if (published_open(&n->published, &s->publish, e) < 0 ||
+	    attempts_open(&n->attempts, s->net_log, e) < 0 ||
 	    (s->net_asks && ask_open(&n->ask, e) < 0) || compile(n, s, e) < 0 ||
 	    run_secrets_read(&s->secrets, &n->secrets, e) < 0)
 		return -1;
@@ -529,6 +546,7 @@ void run_net_done(struct keeper *k)
 	end_program(n);
 	close_fd(&n->names);
 	run_secrets_done(&n->secrets);
+	published_done(&n->published);
 	attempts_done(&n->attempts);
 	ask_done(&n->ask);
 	free(n->ca);

@@ -11,10 +11,11 @@
 #pragma once
 
 #include "sandbox/outside/keeper.h"
+#include "sandbox/outside/published.h"
 
 #include <poll.h>
 
-#define RUN_NET_POLLS (NET_LISTENERS_MAX + 2)
+#define RUN_NET_POLLS (NET_LISTENERS_MAX + 2 + PUBLISHED_POLLS)
 
 struct sandbox_request;
 
