@@ -160,7 +160,7 @@ static const char *origin_form(const struct http_filter *f, const struct http1_h
 	const char *at = h->target, *end;
 	auto_free char *authority = NULL;
 
-	if (*at == '/' || str_equal(at, "*"))
+	if (*at == '/' || (str_equal(at, "*") && str_equal(h->method, "OPTIONS")))
 		return at;
 	if (strncasecmp(at, scheme, strlen(scheme)) != 0) {
 		http_refuse(r, 400, "the request's target is neither a path nor %s", scheme);

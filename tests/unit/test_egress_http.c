@@ -168,6 +168,7 @@ static const struct {
 	{400, "GET / HTTP/1.1\r\n" HOST "Host: evil.test\r\n\r\n"},
 	{400, "GET / HTTP/1.1\r\n" HOST HOST "\r\n"},
 	{400, "GET http://evil.test/ HTTP/1.1\r\n" HOST "\r\n"},
+	{400, "GET * HTTP/1.1\r\n" HOST "\r\n"},
 	{400, "GET https://allowed.test/ HTTP/1.1\r\n" HOST "\r\n"},
 	{400, "GET http://allowed.test@evil.test/ HTTP/1.1\r\n" HOST "\r\n"},
 	{403, "GET //evil.test HTTP/1.1\r\nHost: \r\n\r\n"},
