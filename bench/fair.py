@@ -37,6 +37,7 @@ import zlib
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import run as bench_run  # noqa: E402
 from client import BUILD, Client, Daemon, percentile  # noqa: E402
+from processors import be_prompt, control, end  # noqa: E402
 
 QUICK = bench_run.QUICK
 ROUNDS = 100 if QUICK else 300  # of one window
@@ -119,17 +120,6 @@ class Victim(Tenant):
         finally:
             be_prompt(False)
         return times
-
-
-def be_prompt(on):
-    """The measuring client runs as soon as it has something to do, as on a machine of its own."""
-    try:
-        if on:
-            os.sched_setscheduler(0, os.SCHED_FIFO | os.SCHED_RESET_ON_FORK, os.sched_param(1))
-        else:
-            os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-    except PermissionError:
-        pass
 
 
 def give_way():
@@ -670,13 +660,6 @@ def begin(function, port, key):
     return pid
 
 
-def end(pid):
-    """Processor time that the client had, s."""
-    os.kill(pid, signal.SIGKILL)
-    used = os.wait4(pid, 0)[2]
-    return used.ru_utime + used.ru_stime
-
-
 def ask_operator(d):
     """How long the operator waits, ms; None: not let in."""
     begun = time.perf_counter()
@@ -726,75 +709,10 @@ def judge(name, result, quiet):
     return row, worst < BOUND and operator is not None
 
 
-# ---- what the processors do
-
-
-def serve_bare(sock):
-    """The simplest server that starts a program for each byte it gets."""
-    while sock.recv(1):
-        os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
-        sock.sendall(b"x")
-
-
-def spin():
-    """A session of its own: without cgroups the kernel shares out time among sessions."""
-    os.setsid()
-    while True:
-        pass
-
-
-def in_child(what, *args):
-    pid = os.fork()
-    if pid:
-        return pid
-    try:
-        what(*args)
-    finally:
-        os._exit(0)
-
-
-def measure_bare(ours, rounds):
-    times = []
-    be_prompt(True)
-    try:
-        for _ in range(rounds):
-            begun = time.perf_counter()
-            ours.sendall(b"x")
-            ours.recv(1)
-            times.append((time.perf_counter() - begun) * 1000)
-    finally:
-        be_prompt(False)
-    return times
-
-
-def control():
-    """A bare server, and programs that compute, on the same processors: nothing of cloche. Its ratios are what the
-    kernel's scheduler makes of a neighbour's load; no daemon below it can be better for programs that it starts."""
-    ours, theirs = socket.socketpair()
-    server, rows = in_child(serve_bare, theirs), []
-    try:
-        measure_bare(ours, 30)
-        for spinning in 1, 2, 4, 8:
-            quiet = measure_bare(ours, ROUNDS)
-            spinners = [in_child(spin) for _ in range(spinning)]
-            time.sleep(0.2)
-            busy = measure_bare(ours, ROUNDS)
-            for pid in spinners:
-                end(pid)
-            quiet = percentile(quiet + measure_bare(ours, ROUNDS), 0.99)
-            busy = percentile(busy, 0.99)
-            rows.append([spinning, "%.2f ms" % quiet, "%.2f ms" % busy, "%.1f" % (busy / quiet)])
-    finally:
-        end(server)
-    bench_run.table("a bare server that starts `true`, beside programs that compute (no cloche)",
-                    ["programs", "quiet p99", "beside them", "ratio"], rows)
-    return 0
-
-
 def main():
     names = sys.argv[1:] or list(CASES)
     if names == ["control"]:
-        return control()
+        return control(ROUNDS)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 65536) if hard > 0 else soft, hard))
     d = Daemon().start()

@@ -59,9 +59,7 @@ class Attacks(cl.Case):
         rows = filter(cls.has, netattack.ROWS)
         for name, value in {**PROXIES, "NETATTACK_TIMEOUT": "10"}.items():
             given += ["--env", "%s=%s" % (name, value)]
-        with open(netattack.__file__, encoding="utf-8") as f:
-            program = f.read()
-        return cls.lab.run("run", *given, "--", "/usr/bin/python3", "-c", program, cls.policy, *rows, cwd=cls.dir,
+        return cls.lab.run("run", *given, "--", "/usr/bin/python3", "-c", netattack.program(), cls.policy, *rows, cwd=cls.dir,
                            timeout=120, pass_fds=[fd])  # fmt: skip
 
     @classmethod

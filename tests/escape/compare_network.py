@@ -117,9 +117,7 @@ class Contest:
         for name, value in (("http_proxy", "http://198.19.255.254:3128"), ("all_proxy", "socks5://198.19.255.254:1080"),
                             ("NETATTACK_TIMEOUT", "3")):  # fmt: skip
             given += ["--env", "%s=%s" % (name, value)]
-        with open(netattack.__file__, encoding="utf-8") as f:
-            program = f.read()
-        return self.lab.run("run", *given, "--", "/usr/bin/python3", "-c", program, "allow", *rows, cwd=self.dir, timeout=TIMEOUT)
+        return self.lab.run("run", *given, "--", "/usr/bin/python3", "-c", netattack.program(), "allow", *rows, cwd=self.dir, timeout=TIMEOUT)
 
     def srt(self, rows):
         """npm's sandbox-runtime: bubblewrap without a network, proxies on Unix sockets, variables that name them."""

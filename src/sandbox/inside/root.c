@@ -16,13 +16,12 @@
  * scratch/root one by one, read-only; then scratch/root becomes the root and everything else is
  * detached. Of the scratch an fd remains, for pid 1 and the keeper.
  */
-#include "sandbox/inside/root.h"
+#include "sandbox/inside/shown.h"
 
 #include "kern/mount.h"
 #include "kern/sys.h"
 #include "kern/userns.h"
 #include "sandbox/inside/warm_settings.h"
-#include "sandbox/workspace/control.h"
 #include "sandbox/inside/inside_internal.h"
 #include "sandbox/plan/etc.h"
 #include "sandbox/workspace/inject.h"
@@ -119,27 +118,18 @@ static int open_root(int *ret, struct err *e)
 
 /* ---- where the root comes from ---- */
 
-static int clone_source(const struct source *s, unsigned flags, struct err *e)
+int root_clone_source(const struct source *s, unsigned flags, struct err *e)
 {
 	auto_close int fd = source_reopen(s, e);
 
 	return fd < 0 ? -1 : mount_clone(fd, "", flags, e);
 }
 
-/* A mount whose files are to belong to the user. */
-struct owned_mount {
-	enum unmapped what;
-	const char *path;
-	int owner; /* see plan_owner */
-	const char
-		*remedy; /* what to do if the user cannot write there; NULL: the user only reads */
-};
-
 /*
  * Makes the owner's files the user's inside. A file system that cannot map ids is an error only if
  * the user is to write there.
  */
-static int map_owner(struct plan *p, int mount, const struct owned_mount *o, struct err *e)
+int root_map_owner(struct plan *p, int mount, const struct owned_mount *o, struct err *e)
 {
 	if (o->owner < 0 || mount_idmap(mount, p->owners[o->owner].userns) == 0)
 		return 0;
@@ -154,7 +144,7 @@ static int map_owner(struct plan *p, int mount, const struct owned_mount *o, str
  * Without user attributes a directory of the lower layer cannot be removed or renamed (tmpfs before
  * Linux 6.6).
  */
-static bool has_user_attributes(const char *dir)
+bool root_has_user_attributes(const char *dir)
 {
 	return setxattr(dir, "user.cloche", "", 0, 0) == 0 && removexattr(dir, "user.cloche") == 0;
 }
@@ -165,14 +155,11 @@ static bool has_user_attributes(const char *dir)
  * (before Linux 6.6), working directories matter more than a snapshot that knows which directories
  * are new.
  */
-static bool has_user_marks(const struct plan *p)
+bool root_has_user_marks(const struct plan *p)
 {
-	return p->rootless ||
-	       (has_template(p) ? p->template->user_marks : p->guest && has_user_attributes("."));
+	return p->rootless || (has_template(p) ? p->template->user_marks
+					       : p->guest && root_has_user_attributes("."));
 }
-
-/* The conventions that safe_walk.h relies on. */
-#define OVERLAY_RULES "redirect_dir", "nofollow", "metacopy", "off"
 
 /*
  * Directories of an overlay, relative to the scratch, which is the current directory; `lower` may
@@ -186,7 +173,7 @@ struct overlay_dirs {
 static int overlay_of(const struct plan *p, const struct overlay_dirs *l, unsigned flags,
 		      struct err *e)
 {
-	const char *marks = has_user_marks(p) ? "userxattr" : NULL;
+	const char *marks = root_has_user_marks(p) ? "userxattr" : NULL;
 	const char *options[] = {"lowerdir",	l->lower, "upperdir", l->upper, "workdir", l->work,
 				 OVERLAY_RULES, "index",  "off",      marks,	NULL,	   NULL};
 
@@ -194,8 +181,8 @@ static int overlay_of(const struct plan *p, const struct overlay_dirs *l, unsign
 }
 
 /* The same with a mount as the lower layer. */
-static int overlay_new(const struct plan *p, int lower, const char *upper, const char *work,
-		       struct err *e)
+int root_overlay(const struct plan *p, int lower, const char *upper, const char *work,
+		 struct err *e)
 {
 	if (mount_attach(lower, AT_FDCWD, "lower", e) < 0)
 		return -1;
@@ -218,13 +205,13 @@ static int show_top_writable(struct plan *p, int root, const char *name, const c
 	snprintf(upper, sizeof(upper), "rootup/%s", name);
 	snprintf(work, sizeof(work), "rootwork/%s", name);
 	lower = mount_clone(AT_FDCWD, path, MOUNT_READ_ONLY, e);
-	if (lower < 0 || map_owner(p, lower, &host, e) < 0)
+	if (lower < 0 || root_map_owner(p, lower, &host, e) < 0)
 		return -1;
 	if (mkdir(upper, 0755) < 0 || mkdir(work, 0700) < 0)
 		return err_sys(e, "cannot create %s", upper);
 	if (plan_give_to_user(p, AT_FDCWD, upper, e) < 0)
 		return -1;
-	fd = overlay_new(p, lower, upper, work, e);
+	fd = root_overlay(p, lower, upper, work, e);
 	return fd < 0 ? -1 : mount_attach(fd, root, name, e);
 }
 
@@ -343,11 +330,11 @@ static int show_image(struct plan *p, int *ret_root, struct err *e)
 	const struct owned_mount image = {
 		UNMAPPED_ROOT, p->image.path, p->root_owner,
 		p->as_root ? "copy the image to one that can (ext4, xfs, btrfs, tmpfs)" : NULL};
-	int lower = clone_source(&p->image, MOUNT_READ_ONLY, e), fd = -1;
+	int lower = root_clone_source(&p->image, MOUNT_READ_ONLY, e), fd = -1;
 
-	if (lower >= 0 && map_owner(p, lower, &image, e) == 0)
+	if (lower >= 0 && root_map_owner(p, lower, &image, e) == 0)
 		fd = p->stored ? show_layers(p, lower, e)
-			       : overlay_new(p, lower, "rootup", "rootwork", e);
+			       : root_overlay(p, lower, "rootup", "rootwork", e);
 	if (fd < 0)
 		return err_wrap(e, "image %s", p->spec->image);
 	if (mount_attach(fd, AT_FDCWD, "root", e) < 0)
@@ -525,7 +512,7 @@ int root_make_template(struct template *t, int root, struct list *seen, struct e
 	const struct etc_template etc = {&t->mounts, seen};
 	auto_close int null = -1;
 
-	t->user_marks = has_user_attributes(t->path);
+	t->user_marks = root_has_user_attributes(t->path);
 	list_add(seen, "/");
 	if (mkdirat(root, "etc", 0755) < 0)
 		return err_sys(e, "cannot create /etc");
@@ -586,244 +573,7 @@ int root_build(struct plan *p, struct err *e)
 	return dev_show_terminals(root, e) < 0 ? -1 : show_writable(p, root, e);
 }
 
-/* ---- workspace, mounts, files ---- */
-
-#define SAFE_WALK (RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS)
-
-/* Pins a file or directory of the workspace: a mount point cannot be moved or removed. */
-static int pin_name(int workspace, const char *path, unsigned flags, struct err *e)
-{
-	auto_close int fd = sys_openat2(workspace, path, O_PATH | O_CLOEXEC, SAFE_WALK);
-
-	if (fd >= 0 && mount_bind(fd, "", fd, "", flags, e) < 0)
-		return err_wrap(e, "cannot protect %s", path);
-	return 0;
-}
-
-/* Files that programs outside run or obey later without being asked (rule 10). */
-static int protect_control_files(int workspace, struct err *e)
-{
-	static const char *const git[] = {".git/hooks", ".git/config", ".git/config.worktree",
-					  ".git/commondir"};
-	const unsigned shut = MOUNT_READ_ONLY | MOUNT_SUBMOUNTS;
-	struct stat st;
-
-	/* A file leads to a repository elsewhere (a worktree, a submodule). */
-	if (fstatat(workspace, ".git", &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-	    pin_name(workspace, ".git", S_ISDIR(st.st_mode) ? 0 : shut, e) < 0)
-		return -1;
-	for (size_t i = 0; i < ARRAY_LEN(git); i++)
-		if (pin_name(workspace, git[i], shut, e) < 0)
-			return -1;
-	for (size_t i = 0; i < control_row_count; i++)
-		if (control_rows[i].where == CONTROL_ANY &&
-		    pin_name(workspace, control_rows[i].name, shut, e) < 0)
-			return -1;
-	return 0;
-}
-
-static int workspace_mount(struct plan *p, struct err *e)
-{
-	unsigned flags = p->workspace_mode == WORKSPACE_COW ? MOUNT_READ_ONLY : 0;
-	const struct owned_mount workspace = {
-		UNMAPPED_WORKSPACE, p->workspace.path, p->workspace_owner,
-		flags ? NULL
-		      : "run cloche as the directory's owner instead of root, or use --apply"};
-	int fd;
-
-	if (p->workspace_mode == WORKSPACE_EMPTY)
-		return mount_clone(AT_FDCWD, "ws", 0, e);
-	fd = clone_source(&p->workspace, flags, e);
-	if (fd < 0 || map_owner(p, fd, &workspace, e) < 0)
-		return -1;
-	if (p->workspace_mode == WORKSPACE_DIRECT)
-		return fd;
-	p->page->upper_limited = p->rootless && !has_user_attributes("ws");
-	fd = overlay_new(p, fd, "ws", "work", e);
-	if (fd < 0)
-		err_wrap(e, "cannot show %s copy-on-write (try --workspace DIR or --empty)",
-			 p->workspace.path);
-	return fd;
-}
-
-/* An image may have something of its own there. */
-static int link_workspace(struct plan *p, int root, struct err *e)
-{
-	if (str_equal(plan_directory(p), "/workspace"))
-		return 0;
-	p->page->workspace_linked = symlinkat(plan_directory(p), root, "workspace") == 0;
-	return p->page->workspace_linked || errno == EEXIST ? 0
-							    : err_sys(e, "cannot link /workspace");
-}
-
-/* Before the workspace, which may lie in one of them. */
-static int show_views(struct plan *p, int root, struct err *e)
-{
-	for (size_t i = 0; p->git && i < p->git->view_count; i++) {
-		const struct cow_view *v = &p->git->views[i];
-		const struct owned_mount view = {UNMAPPED_WORKSPACE, v->source.path, v->owner,
-						 NULL};
-		auto_close int at = skeleton_dir(root, v->source.path, e);
-		int fd = at < 0 ? -1 : clone_source(&v->source, MOUNT_READ_ONLY, e);
-
-		if (fd >= 0)
-			fd = map_owner(p, fd, &view, e) < 0
-				     ? -1
-				     : overlay_new(p, fd, v->upper, v->work, e);
-		if (fd < 0 || mount_attach(fd, at, "", e) < 0)
-			return err_wrap(e, "cannot show %s copy-on-write (try --no-git)",
-					v->source.path);
-	}
-	return 0;
-}
-
-static int show_workspace(struct plan *p, int root, struct err *e)
-{
-	auto_close int at = skeleton_dir(root, p->workspace_path, e);
-	auto_close int shown = -1;
-	int fd = at < 0 ? -1 : workspace_mount(p, e);
-
-	if (fd < 0 || mount_attach(fd, at, "", e) < 0)
-		return -1;
-	if (link_workspace(p, root, e) < 0)
-		return -1;
-	if (p->workspace_mode != WORKSPACE_DIRECT)
-		return 0;
-	shown = sys_openat2(root, p->workspace_path + 1, O_PATH | O_DIRECTORY | O_CLOEXEC,
-			    RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS);
-	return shown < 0 ? err_sys(e, "cannot open the workspace")
-			 : protect_control_files(shown, e);
-}
-
-static int new_tmpfs(const struct plan *p, uint64_t bytes, struct err *e)
-{
-	int fd = skeleton_tmpfs(bytes, "1777", e);
-
-	if (fd < 0 || !p->as_root || plan_give_to_user(p, fd, "", e) == 0)
-		return fd;
-	close(fd);
-	return -1;
-}
-
-/*
- * A read-only directory is shown through an overlay of its own: a read-only mount does not prevent
- * connecting to a socket, but an overlay does, because it has its own inodes. Where the file system
- * cannot be a lower layer, the directory itself is mounted.
- */
-static int bind_mount(struct plan *p, const struct bind *b, struct err *e)
-{
-	const char *marks = has_user_marks(p) ? "userxattr" : NULL;
-	const char *options[] = {"lowerdir", "lower:none", OVERLAY_RULES, marks, NULL, NULL};
-	const struct owned_mount mine = {
-		UNMAPPED_MOUNT, b->source.path, b->owner,
-		b->writable ? "run cloche as its owner instead of root, or mount it read-only"
-			    : NULL};
-	bool overlay = !b->writable && !b->is_tool && S_ISDIR(b->source.st.st_mode);
-	unsigned flags = b->writable ? 0 : MOUNT_READ_ONLY | (overlay ? 0 : MOUNT_SUBMOUNTS);
-	int fd, shown;
-	struct err ignored;
-
-	if (b->tmpfs_bytes)
-		return new_tmpfs(p, b->tmpfs_bytes, e);
-	fd = clone_source(&b->source, flags, e);
-	if (fd < 0 || map_owner(p, fd, &mine, e) < 0)
-		return -1;
-	if (!overlay)
-		return fd;
-	if (mount_attach(fd, AT_FDCWD, "lower", e) < 0)
-		return -1;
-	shown = mount_new("overlay", MOUNT_READ_ONLY, options, &ignored);
-	if (shown >= 0)
-		return shown;
-	shown = clone_source(&b->source, flags, e);
-	return shown < 0 || map_owner(p, shown, &mine, e) < 0 ? -1 : shown;
-}
-
-/* Does the target lie in a directory of the host that is written to? */
-static bool is_shared_target(const struct plan *p, const struct bind *b)
-{
-	if (plan_bind_goes_first(p, b))
-		return false; /* no writable directory is mounted yet */
-	if (p->workspace_mode == WORKSPACE_DIRECT && path_below(b->target, p->workspace_path))
-		return true;
-	for (const struct bind *o = b; o-- > p->binds;)
-		if (o->writable && path_below(b->target, o->target))
-			return !o->tmpfs_bytes;
-	return false;
-}
-
-static const char *field_of(const struct bind *b)
-{
-	return b->tmpfs_bytes ? "tmpfs" : "mount";
-}
-
-/*
- * Nothing is created there, because it would stay in the user's tree: the mount point must exist.
- */
-static int open_shared_point(int root, const struct bind *b, struct err *e)
-{
-	int fd = sys_openat2(root, b->target + 1, O_PATH | O_CLOEXEC,
-			     RESOLVE_IN_ROOT | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
-
-	if (fd < 0)
-		return err_field(e, ERR_INVALID, field_of(b),
-				 "%s: target '%s' lies in a directory that is shown writable, "
-				 "and is not there (%s); create it first, or choose another",
-				 field_of(b), b->target, strerror(errno));
-	return fd;
-}
-
-static int refuse_point(const struct bind *b, struct err *e)
-{
-	char why[sizeof(e->msg)];
-
-	snprintf(why, sizeof(why), "%s", e->msg);
-	return err_field(e, ERR_INVALID, field_of(b),
-			 "%s: target '%s' cannot be had (one below /mnt always can): %.300s",
-			 field_of(b), b->target, why);
-}
-
-static int make_point(const struct bind *b, int root, struct err *e)
-{
-	auto_close int parent = -1;
-	const char *name;
-	int at = -1;
-
-	parent = skeleton_parent(root, b->target, &name, e);
-	if (parent < 0)
-		return refuse_point(b, e);
-	if (S_ISDIR(b->source.st.st_mode))
-		at = skeleton_dir(parent, name, e);
-	else if (faccessat(parent, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
-		 skeleton_file(parent, name, "", 0, 0444, e) == 0)
-		at = sys_openat2(parent, name, O_PATH | O_CLOEXEC, RESOLVE_NO_SYMLINKS);
-	if (at < 0)
-		return refuse_point(b, e);
-	return at;
-}
-
-static int show_bind(struct plan *p, const struct bind *b, int root, struct err *e)
-{
-	auto_close int at =
-		is_shared_target(p, b) ? open_shared_point(root, b, e) : make_point(b, root, e);
-	int fd = at < 0 ? -1 : bind_mount(p, b, e);
-
-	return fd < 0 ? -1 : mount_attach(fd, at, "", e);
-}
-
-/* `first`: those that go before the workspace; else the others. */
-static int show_binds(struct plan *p, bool first, int root, struct err *e)
-{
-	for (size_t i = 0; i < p->bind_count; i++) {
-		const struct bind *b = &p->binds[i];
-
-		if (plan_bind_goes_first(p, b) != first || tools_is_in_workspace(p, b))
-			continue;
-		if (show_bind(p, b, root, e) < 0)
-			return -1;
-	}
-	return 0;
-}
+/* ---- the last step ---- */
 
 static int swap_root(int root, struct err *e)
 {
@@ -870,9 +620,9 @@ int root_finish(struct plan *p, int scratch, struct err *e)
 		return -1;
 	if (p->guest && make_trust_place(root, e) < 0)
 		return -1;
-	if (show_binds(p, true, root, e) < 0 || show_views(p, root, e) < 0 ||
-	    show_workspace(p, root, e) < 0 || plan_follow_workspace(p, e) < 0 ||
-	    show_binds(p, false, root, e) < 0)
+	if (shown_binds(p, true, root, e) < 0 || shown_views(p, root, e) < 0 ||
+	    shown_workspace(p, root, e) < 0 || plan_follow_workspace(p, e) < 0 ||
+	    shown_binds(p, false, root, e) < 0)
 		return -1;
 	if (fstatfs(scratch, &fs) == 0)
 		p->page->scratch_bytes = (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize;
