@@ -44,10 +44,11 @@ class Verification(cl.Case):
         self.assertNotIn("connected", result.stdout)
         self.assertIn("no network", result.explain())
 
-    def test_network_is_not_given_silently(self):
-        with self.assertRaises(ClocheError) as caught:
-            asyncio.run(runner(network_enabled=True).run_code("print(1)"))
-        self.assertEqual((caught.exception.kind, caught.exception.field), ("unsupported", "net"))
+    def test_network_is_given_only_if_asked_for(self):
+        for asked, layers in ((False, ["none"]), (True, ["tproxy", "ports"])):
+            result = asyncio.run(runner(network_enabled=asked).run_code("print(1)"))
+            self.assertEqual(result.stdout, "1\n")
+            self.assertIn(result.record["layers"]["network"], layers)
 
     def test_memory_limit(self):
         result = asyncio.run(runner(memory_limit="64m").run_code("x = bytearray(10 ** 9)\nprint(len(x))"))

@@ -12,7 +12,6 @@ import os
 import select
 import subprocess
 import threading
-import time
 
 import cl
 import netlab
