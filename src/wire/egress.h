@@ -27,7 +27,7 @@ enum egress_type {
 	EGRESS_HOLD,	  /* new connections and lookups of all sandboxes are refused ("audit"), */
 	EGRESS_GO_ON,	  /* until this */
 	EGRESS_FLUSH,	  /* id: tells at once what is known of it, then answers EGRESS_FLUSHED */
-	EGRESS_LISTENERS, /* egress_add; fds: the listeners of a sandbox that was added without: `cloche run` has its CA before its network */
+	EGRESS_LISTENERS, /* egress_add; fds: the listeners of a sandbox that was added without: they come after its rules */
 	/* from egress */
 	EGRESS_METER = 32, /* egress_meter: once a second while it changes, and at the end */
 	EGRESS_RECORD,	   /* egress_record: an attempt was decided, or a connection has ended */

@@ -53,11 +53,11 @@ struct box_net {
 	struct buf rules; /* with the operator's and the owner's stages in front */
 	struct net_setup setup;
 	char group[IPC_NAME], name[IPC_NAME]; /* of its isolated segment, or "" */
-	bool is_prepared; /* its namespace leads to listeners, and egress has them */
-	bool is_leaving;  /* until egress has closed them, because others are needed */
-	bool asks;
-	struct requester changer;	 /* waits until is_leaving is over */
-	uint8_t told_mode, told_how;	 /* to the front */
+	bool is_prepared;	     /* its namespace leads to listeners, and egress has them */
+	bool is_leaving;	     /* until egress has closed them, because others are needed */
+	bool asks, egress_asks;	     /* as the request says; as egress was told */
+	struct requester changer;    /* waits until is_leaving is over */
+	uint8_t told_mode, told_how; /* to the front */
 	struct egress_meter before, now; /* of earlier instances of the role, and of this one */
 	/* Attempts of one kind are audited once in a while, with their number. */
 	struct net_group {

@@ -175,9 +175,11 @@ static bool make_setup(struct box *b)
 	struct net_setup fresh = {0};
 
 	net_setup_from(&fresh, buf_head(&n->rules));
+	/* Any address may be a question. */
+	fresh.everything |= n->asks;
 	if (n->setup.own4[0])
 		keep_routes(&fresh, &n->setup);
-	if (n->is_prepared && setup_suffices(&n->setup, &fresh))
+	if (n->is_prepared && n->asks == n->egress_asks && setup_suffices(&n->setup, &fresh))
 		return false;
 	n->setup = fresh;
 	return true;
@@ -277,17 +279,35 @@ static void tell_rules(struct box *b)
 	egress_tell_bytes(b->d, &m, buf_head(&b->net->rules), b->net->rules.len);
 }
 
+/* type: EGRESS_ADD or EGRESS_LISTENERS. */
+static void tell_sandbox(struct box *b, uint32_t type, const struct net_listeners *l)
+{
+	struct egress m = {.type = type};
+	const struct net_setup *s = &b->net->setup;
+
+	memcpy(m.add.id, b->i.info.id, sizeof(m.add.id));
+	memcpy(m.add.owner, b->i.info.owner, sizeof(m.add.owner));
+	m.add.how = b->i.info.net_how;
+	m.add.asks = b->net->egress_asks = b->net->asks;
+	m.add.fd_count = (uint8_t)l->count;
+	memcpy(m.add.own4, s->own4, sizeof(m.add.own4));
+	memcpy(m.add.own6, s->own6, sizeof(m.add.own6));
+	memcpy(m.add.prefix6, s->prefix6, sizeof(m.add.prefix6));
+	m.add.names_max = b->d->config->network.names_max;
+	egress_tell(b->d, &m, l->fds, l->count);
+}
+
 struct preparation {
 	struct box *b;
 	struct err err;
 };
 
+/* The listeners come after the rules: without rules egress would refuse what is asked for already. */
 static void on_prepared(void *arg, const struct provider_result *r, const struct err *e)
 {
+	static const struct net_listeners none;
 	struct preparation *p = arg;
 	struct box *b = p->b;
-	struct box_net *n = b->net;
-	struct egress m = {.type = EGRESS_ADD};
 	struct net_listeners *l = r->listeners;
 
 	b->i.info.net_how = e ? NET_REDIRECT_LOST : (uint8_t)l->how;
@@ -295,22 +315,14 @@ static void on_prepared(void *arg, const struct provider_result *r, const struct
 		p->err = *e;
 		return;
 	}
-	memcpy(m.add.id, b->i.info.id, sizeof(m.add.id));
-	memcpy(m.add.owner, b->i.info.owner, sizeof(m.add.owner));
-	m.add.how = (uint8_t)l->how;
-	m.add.asks = n->asks;
-	m.add.fd_count = (uint8_t)l->count;
-	memcpy(m.add.own4, n->setup.own4, sizeof(m.add.own4));
-	memcpy(m.add.own6, n->setup.own6, sizeof(m.add.own6));
-	memcpy(m.add.prefix6, n->setup.prefix6, sizeof(m.add.prefix6));
-	m.add.names_max = b->d->config->network.names_max;
-	egress_tell(b->d, &m, l->fds, l->count);
-	/* No copy stays here: connections would wait in it when the role is gone. */
-	net_listeners_close(l);
+	tell_sandbox(b, EGRESS_ADD, &none);
 	tell_names(b);
-	n->is_prepared = true;
 	tell_rules(b);
 	segment_tell(b);
+	tell_sandbox(b, EGRESS_LISTENERS, l);
+	/* No copy stays here: connections would wait in it when the role is gone. */
+	net_listeners_close(l);
+	b->net->is_prepared = true;
 	secrets_prepared(b);
 }
 
@@ -607,6 +619,7 @@ static int change_network(struct box *b, struct box_net *fresh, const char *snap
 		fresh->now = old->now;
 		fresh->is_prepared = old->is_prepared;
 		fresh->is_leaving = old->is_leaving;
+		fresh->egress_asks = old->egress_asks;
 		fresh->changer = old->changer;
 		fresh->told_mode = old->told_mode;
 		fresh->told_how = old->told_how;
