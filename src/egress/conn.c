@@ -537,6 +537,7 @@ void conn_verdict(struct uplink *s, uint64_t serial, bool allow)
 
 	while (asked && asked->serial != serial)
 		asked = asked->next;
+	allow = allow && !s->role->is_held;
 	if (!asked || !asked->is_asked || asked->upstream != UPSTREAM_WAITING || asked->dial)
 		return;
 	for (struct conn *c = s->conns; c; c = c->next)
@@ -618,13 +619,16 @@ static bool is_same_peer(const struct conn *c)
 
 void conn_check_again(struct conn *c)
 {
-	if (c->dead || c->upstream == UPSTREAM_NONE || c->is_asked)
+	if (c->dead || c->upstream == UPSTREAM_NONE)
 		return;
 	if (c->peer[0] && !is_same_peer(c)) {
 		conn_deny(c, "the sandbox has left the segment", NULL);
 		return;
 	}
 	conn_decide(c, 0, NULL, &c->answer);
+	/* What no rule says is a person's to say, or was. */
+	if (c->is_asked && c->answer.wanted[0])
+		return;
 	if (!c->answer.allowed)
 		conn_deny(c, c->answer.why, c->answer.remedy);
 }

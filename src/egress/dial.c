@@ -183,13 +183,12 @@ static bool may_dial(struct conn *c, const unsigned char address[16], struct net
 	/* The loopback is this host's in any case, and has rules of its own. */
 	q.own = kind != NET_LOOPBACK_ADDRESS && address_is_own(c->uplink->role, address);
 
-	if (c->is_asked) {
+	uplink_decide(c->uplink, &q, ret);
+	if (!ret->allowed && c->is_asked && ret->wanted[0]) {
 		ret->allowed = kind == NET_PUBLIC_ADDRESS && !q.own;
 		if (!ret->allowed)
 			snprintf(ret->why, sizeof(ret->why), "not a public address");
-		return ret->allowed;
 	}
-	uplink_decide(c->uplink, &q, ret);
 	return ret->allowed;
 }
 

@@ -21,8 +21,8 @@ static void decide(void *context, unsigned method, const char *path, struct net_
 	struct conn *c = context;
 
 	conn_decide(c, method, path, ret);
-	if (c->is_asked)
-		ret->allowed = true; /* by a person, whatever it asks for */
+	/* By a person, whatever it asks for; but not what a rule denies. */
+	ret->allowed |= c->is_asked && ret->wanted[0];
 }
 
 static void record(struct conn *c, const char *why, const char *remedy)

@@ -197,6 +197,7 @@ static void sandbox_free(struct sandbox *s)
 	while (s->waiters)
 		sandbox_unwait(s->waiters);
 	network_free(s);
+	questions_free(s);
 	list_done(&s->secret_allow);
 	free(s->history);
 	json_decref(s->layers);

@@ -63,6 +63,8 @@ void create_options_done(struct create_options *o);
 
 /* s NULL: it failed, e says why. */
 typedef void (*sandbox_done)(void *arg, struct sandbox *s, const struct err *e);
+/* value is the callback's to free. */
+typedef void (*json_done)(void *arg, json_t *value, const struct err *e);
 
 /* ---- what exists ---- */
 void manager_create(struct manager *m, const struct caller *who, struct create_options *o,
@@ -142,6 +144,12 @@ struct net_follower *sandbox_follow_network(struct sandbox *s,
 					    void (*call)(void *arg, const json_t *attempt),
 					    void *arg);
 void sandbox_unfollow_network(struct net_follower *f);
+/*
+ * Answers a question of network mode `ask`, by its number; for this one time. -1: it is not open, and done is not
+ * called.
+ */
+int sandbox_answer_question(struct sandbox *s, uint64_t number, bool allow, json_done done,
+			    void *arg, struct err *e);
 /* call is called for each state that the sandbox enters, until it is destroyed or unwaited. */
 struct waiter;
 struct waiter *sandbox_wait(struct sandbox *s, void (*call)(void *arg, struct sandbox *s),
@@ -157,8 +165,6 @@ int sandbox_publish_port(struct sandbox *s, const char *text, publish_done done,
 			 struct err *e);
 
 /* ---- snapshots ---- */
-typedef void (*json_done)(void *arg, json_t *value,
-			  const struct err *e); /* value is the callback's to free */
 void sandbox_snapshot(struct sandbox *s, const struct caller *who, const char *name, json_done done,
 		      void *arg);
 /* As sandbox_describe_network, once everything up to now is known. */

@@ -128,9 +128,10 @@ struct sandbox {
 	uint32_t acks[16], ack_count;
 	struct waiter *waiters;
 	struct history *history;
-	struct snippets *snippets; /* snippets.c, or NULL */
-	struct sandbox_net *net;   /* network.c, or NULL */
-	struct list secret_allow;  /* rules for the hosts of its secrets */
+	struct snippets *snippets;	 /* snippets.c, or NULL */
+	struct sandbox_net *net;	 /* network.c, or NULL */
+	struct net_questions *questions; /* questions.c, or NULL */
+	struct list secret_allow;	 /* rules for the hosts of its secrets */
 	json_t *layers;
 	struct sandbox *next, **back; /* all, oldest first */
 	struct sandbox *next_same;    /* in its bucket */
@@ -360,6 +361,12 @@ void network_since(struct sandbox *s, const struct network_mark *mark, struct re
 /* The guest saw a connection that egress will tell of: not its denial. True: leave it out; else d is made exact. */
 bool network_corrects(const struct sandbox *s, struct denial *d);
 void network_free(struct sandbox *s);
+
+/* ---- questions.c ---- */
+void question_add(struct sandbox *s, const struct egress_record *r);
+/* Those that are open. */
+json_t *questions_json(const struct sandbox *s);
+void questions_free(struct sandbox *s);
 
 /* ---- ceilings.c ---- */
 /* Goes through the rows of spec_fields that are limits: the first for NULL, NULL after the last. */

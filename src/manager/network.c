@@ -80,9 +80,6 @@ int network_check(struct manager *m, const struct caller *who, const struct sand
 	int most = network_most(m, who);
 	auto_buf struct buf rules = {0};
 
-	if (spec->net_asks)
-		return err_field(e, ERR_UNSUPPORTED, "net",
-				 "net: 'ask' needs a terminal, and so `cloche run`");
 	if (spec->net == NET_NONE)
 		return 0;
 	if (provider_check(spec->provider, CAN_NET, e) < 0)
@@ -137,6 +134,7 @@ void network_bring(struct job *j, job_step step)
 		step(j, &e);
 		return;
 	}
+	m.network.asks = s->o.spec.net_asks;
 	memcpy(m.network.id, s->id, sizeof(m.network.id));
 	memcpy(m.network.snapshot, j->kind == JOB_START ? s->kept : s->o.snapshot,
 	       sizeof(m.network.snapshot));
@@ -170,12 +168,14 @@ static void swap_network(struct sandbox_spec *a, struct sandbox_spec *b)
 	struct sandbox_spec old = *a;
 
 	a->net = b->net;
+	a->net_asks = b->net_asks;
 	a->allow = b->allow;
 	a->deny = b->deny;
 	a->net_limits = b->net_limits;
 	a->secrets = b->secrets;
 	a->net_group = b->net_group;
 	b->net = old.net;
+	b->net_asks = old.net_asks;
 	b->allow = old.allow;
 	b->deny = old.deny;
 	b->net_limits = old.net_limits;
@@ -313,10 +313,10 @@ static json_t *attempt_json(const struct egress_record *r, uint64_t seq)
 		"connection", (json_int_t)r->serial, "name", text_or_null(r->name), "address",
 		text_or_null(r->address), "port", r->port, "protocol", r->udp ? "udp" : "tcp",
 		"rule", text_or_null(r->rule), "why", text_or_null(r->why), "remedy",
-		text_or_null(r->remedy), "program", text_or_null(r->program), "secret",
-		text_or_null(r->secret), "inspected", r->inspected, "tx_bytes",
-		(json_int_t)r->tx_bytes, "rx_bytes", (json_int_t)r->rx_bytes, "duration_ms",
-		(double)r->duration_ms, "count", (json_int_t)(r->count ? r->count : 1));
+		text_or_null(r->remedy), "program", json_null(), "secret", text_or_null(r->secret),
+		"inspected", r->inspected, "tx_bytes", (json_int_t)r->tx_bytes, "rx_bytes",
+		(json_int_t)r->rx_bytes, "duration_ms", (double)r->duration_ms, "count",
+		(json_int_t)(r->count ? r->count : 1));
 }
 
 static void add_attempt(struct sandbox *s, const struct egress_record *r)
@@ -373,16 +373,10 @@ void network_news(struct manager *m, const struct ipc *news)
 		network_is(s, news->network.mode, news->network.how);
 	else if (news->type == IPC_NET_METER)
 		take_meter(s, &news->net_meter);
+	else if (news->type == IPC_NET_ASKS)
+		question_add(s, &news->net_record);
 	else
 		add_attempt(s, &news->net_record);
-	if (news->type == IPC_NET_ASKS)
-		event_add_any(s, "network.question",
-			      json_pack("{s:I,s:s,s:i,s:s}", "question",
-					(json_int_t)news->net_record.serial, "target",
-					news->net_record.name[0] ? news->net_record.name
-								 : news->net_record.address,
-					"port", news->net_record.port, "remedy",
-					news->net_record.remedy));
 	sandbox_release(s);
 }
 
@@ -621,14 +615,15 @@ json_t *sandbox_describe_network(const struct sandbox *s)
 	static const struct egress_meter none;
 	const struct egress_meter *meter = s->net ? &s->net->meter : &none;
 
-	return json_pack(
-		"{s:s,s:s,s:o,s:o,s:o,s:s,s:I,s:I,s:I,s:I,s:I,s:o}", "mode",
-		net_mode_name(sandbox_network_mode(s)), "requested", net_mode_name(s->o.spec.net),
-		"allow", words_json(&s->o.spec.allow), "deny", words_json(&s->o.spec.deny),
-		"secrets", secrets_names(&s->o.spec.secrets), "layer", network_how(s), "tx_bytes",
-		(json_int_t)meter->tx_bytes, "rx_bytes", (json_int_t)meter->rx_bytes, "connections",
-		(json_int_t)meter->connections, "open", (json_int_t)meter->open, "denied",
-		(json_int_t)meter->denied, "attempts", attempts_json(s->net));
+	return json_pack("{s:s,s:s,s:o,s:o,s:o,s:s,s:I,s:I,s:I,s:I,s:I,s:o,s:o}", "mode",
+			 net_mode_name(sandbox_network_mode(s)), "requested",
+			 s->o.spec.net_asks ? "ask" : net_mode_name(s->o.spec.net), "allow",
+			 words_json(&s->o.spec.allow), "deny", words_json(&s->o.spec.deny),
+			 "secrets", secrets_names(&s->o.spec.secrets), "layer", network_how(s),
+			 "tx_bytes", (json_int_t)meter->tx_bytes, "rx_bytes",
+			 (json_int_t)meter->rx_bytes, "connections", (json_int_t)meter->connections,
+			 "open", (json_int_t)meter->open, "denied", (json_int_t)meter->denied,
+			 "attempts", attempts_json(s->net), "questions", questions_json(s));
 }
 
 struct network_question {

@@ -188,6 +188,7 @@ static const struct member option_fields[] = {
 	OPTION("level", NUMBER, spec.level),
 	OPTION("root", NUMBER, spec.root),
 	OPTION("net", NUMBER, spec.net),
+	OPTION("net_asks", BOOL, spec.net_asks),
 	OPTION("net_group", POINTER, spec.net_group),
 	OPTION("net_rate", NUMBER, spec.net_limits.rate),
 	OPTION("net_tx", NUMBER, spec.net_limits.tx_bytes),

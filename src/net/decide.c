@@ -445,11 +445,13 @@ static void explain(const struct decision *d, size_t stage, enum refusal refusal
 	if (refusal == NO_NAME_RULE || !d->q->name)
 		add_request(d, ret->wanted, sizeof(ret->wanted));
 	quote = strchr(ret->wanted, ' ') ? "'" : "";
-	if (owner[0])
+	if (owner[0]) {
 		snprintf(ret->remedy, sizeof(ret->remedy), "%s must allow %s", owner, ret->wanted);
-	else
+		ret->wanted[0] = '\0'; /* nobody is asked about it */
+	} else {
 		snprintf(ret->remedy, sizeof(ret->remedy), "%s--allow %s%s%s",
 			 none ? "--net allow " : "", quote, ret->wanted, quote);
+	}
 }
 
 static void allow(const struct decision *d, struct net_answer *ret)

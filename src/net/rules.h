@@ -131,7 +131,8 @@ struct net_answer {
 	unsigned looked_at;	   /* how many rules were compared */
 	const char *rule; /* text of the deciding rule; "" if none matched; the index owns it */
 	char why[320];	  /* of a denial */
-	char wanted[320]; /* the smallest rule that would allow it; "" if none would */
+	char wanted
+		[320]; /* the smallest rule of the request that would allow it; "" if none would */
 	char remedy[384]; /* the same in words: --allow example.com:443 */
 };
 

@@ -21,12 +21,12 @@ enum egress_type {
 	EGRESS_SECRETS, /* id; fd: sealed memfd, rows of struct egress_secret. Replaces all */
 	EGRESS_SEGMENT, /* egress_segment: the isolated segment that it belongs to */
 	EGRESS_PEER_SOCKET, /* egress_peer as in EGRESS_WANT_PEER; fd: a TCP socket in the peer's namespace; none: refused */
-	EGRESS_VERDICT,	  /* egress_verdict: the answer to EGRESS_ASK */
-	EGRESS_REMOVE,	  /* id: closes everything, answers EGRESS_GONE with the last numbers */
-	EGRESS_PING,	  /* answered by EGRESS_PONG, to prove that its loop runs */
-	EGRESS_HOLD,	  /* new connections and lookups of all sandboxes are refused ("audit"), */
-	EGRESS_GO_ON,	  /* until this */
-	EGRESS_FLUSH,	  /* id: tells at once what is known of it, then answers EGRESS_FLUSHED */
+	EGRESS_VERDICT, /* egress_verdict: the answer to EGRESS_ASK */
+	EGRESS_REMOVE,	/* id: closes everything, answers EGRESS_GONE with the last numbers */
+	EGRESS_PING,	/* answered by EGRESS_PONG, to prove that its loop runs */
+	EGRESS_HOLD,	/* new connections and lookups of all sandboxes are refused ("audit"), */
+	EGRESS_GO_ON,	/* until this */
+	EGRESS_FLUSH,	/* id: tells at once what is known of it, then answers EGRESS_FLUSHED */
 	EGRESS_LISTENERS, /* egress_add; fds: the listeners of a sandbox that was added without: they come after its rules */
 	/* from egress */
 	EGRESS_METER = 32, /* egress_meter: once a second while it changes, and at the end */

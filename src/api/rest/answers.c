@@ -69,7 +69,8 @@ static const struct {
 	{"Network", "mode:string requested:string allow:[string] deny:[string] layer:string "
 		    "secrets:[string] "
 		    "tx_bytes:integer rx_bytes:integer connections:integer open:integer "
-		    "denied:integer attempts:[Attempt]"},
+		    "denied:integer attempts:[Attempt] questions:[Question]"},
+	{"Question", "question:integer target:string port:integer remedy:string"},
 	{"Attempt",
 	 "seq:integer time:string? event:string verdict:string connection:integer name:string? "
 	 "address:string? port:integer protocol:string rule:string? why:string? remedy:string? "
@@ -150,6 +151,7 @@ static const struct {
 	{"GET " BOX "/files/watch", "watchFiles", "200:text/event-stream"},
 	{"GET " BOX "/network", "getNetwork", "200:Network 200:text/event-stream"},
 	{"PUT " BOX "/network", "setNetwork", "200:Network"},
+	{"POST " BOX "/network/answer", "answerQuestion", "204"},
 	{"POST " BOX "/start", "startSandbox", "200:Sandbox"},
 	{"POST " BOX "/stop", "stopSandbox", "200:Sandbox"},
 	{"POST " BOX "/restart", "restartSandbox", "200:Sandbox"},

@@ -6,6 +6,9 @@
 const struct body_table v1_network_table = BODY_TABLE(
 	BODY_WITH_NETWORK, FIELD("mode", BODY_TEXT, "the same as net"),
 	FIELD("secrets", BODY_LIST, "names of secrets that it uses; missing: those that it has"));
+const struct body_table v1_question_table =
+	BODY_TABLE(BODY_ALONE, NEEDED("question", BODY_COUNT, "its number"),
+		   NEEDED("allow", BODY_FLAG, "false: refuse it"));
 
 /* ---- looking ---- */
 
@@ -134,4 +137,27 @@ void v1_set_network(struct exchange *x)
 	else
 		sandbox_set_network(x->sandbox, &x->caller, &spec, on_network_set, x);
 	spec_done(&spec);
+}
+
+/* ---- questions ---- */
+
+static void answer_question(struct exchange *x)
+{
+	struct sandbox *s = v1_sandbox(x);
+	struct err e = {0};
+
+	if (s && sandbox_answer_question(s, (uint64_t)body_count(x->json, "question", 0),
+					 body_flag(x->json, "allow"), v1_answer_empty, x, &e) < 0)
+		exchange_error(x, &e);
+}
+
+/* Who lets a sandbox out is in the audit log before it happens. */
+void v1_answer_question(struct exchange *x)
+{
+	char why[64];
+
+	snprintf(why, sizeof(why), "question %" PRIu64 ": %s",
+		 (uint64_t)body_count(x->json, "question", 0),
+		 body_flag(x->json, "allow") ? "allow" : "refuse");
+	exchange_decide(x, NULL, why, answer_question);
 }

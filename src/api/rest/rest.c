@@ -106,6 +106,8 @@ static const struct route routes[] = {
 	{"PUT", BOX "/network", v1_set_network, RUN, BODY_JSON, SANDBOX,
 	 "Replaces what it may reach; connections that are no longer allowed end",
 	 &v1_network_table},
+	{"POST", BOX "/network/answer", v1_answer_question, ADMIN, BODY_JSON, SANDBOX,
+	 "Answers a question of network mode ask, for this one time", &v1_question_table},
 	{"GET", BOX "/health", v1_health, READ, BODY_NONE, SANDBOX, "Does it answer?", NULL},
 	{"GET", BOX "/logs", v1_logs, READ, BODY_NONE, AWAKE,
 	 "The last bytes= of each command's output, or of exec=", "bytes exec"},

@@ -45,9 +45,9 @@ rest_handler v1_openapi;		 /* openapi.c */
 rest_handler v1_create, v1_list, v1_inspect, v1_patch, v1_destroy, v1_destroy_all, v1_timeout,
 	v1_port; /* sandboxes.c */
 rest_handler v1_change_state, v1_restart, v1_wait, v1_stats, v1_all_stats, v1_health,
-	v1_events;			 /* state.c */
-rest_handler v1_network, v1_set_network; /* network.c */
-rest_handler v1_logs;			 /* logs.c */
+	v1_events;					     /* state.c */
+rest_handler v1_network, v1_set_network, v1_answer_question; /* network.c */
+rest_handler v1_logs;					     /* logs.c */
 rest_handler v1_snapshot, v1_fork, v1_snapshots, v1_snapshot_delete, v1_snapshot_get_tar,
 	v1_snapshot_put_tar; /* snapshots.c */
 rest_handler v1_secrets, v1_secret_create, v1_secret_put, v1_secret_get,
@@ -75,7 +75,7 @@ int v1_read_network(const struct sandbox *s, const json_t *body, struct sandbox_
 /* The names in "secrets": before the spec is finished (it has a network then), and behind that. */
 int v1_imply_network(const json_t *body, struct sandbox_spec *s, struct err *e);
 int v1_take_secrets(const json_t *body, struct sandbox_spec *s, struct err *e);
-extern const struct body_table v1_network_table;
+extern const struct body_table v1_network_table, v1_question_table;
 extern const struct body_table v1_create_table, v1_patch_table, v1_timeout_table, v1_snapshot_table,
 	v1_fork_table, v1_empty_table, v1_exec_table, v1_stdin_table, v1_signal_table,
 	v1_resize_table, v1_run_table, v1_batch_table, v1_mkdir_table, v1_move_table,

@@ -194,5 +194,89 @@ class Changes(Network):
         self.assertEqual(self.address(late, "b.example.com"), "198.18.0.2")
 
 
+class Ask(Network):
+    FETCH = "curl -sS -m 50 -o /dev/null -w '%%{http_code}' %s"
+
+    def questions(self, box, count=1):
+        return until(lambda: [q for q in [box.get("/network").json["questions"]] if len(q) == count], "the question")[0]
+
+    def answer(self, box, question, allow, token=None):
+        return self.d.post(box.path + "/network/answer", {"question": question, "allow": allow}, token=token)
+
+    def ended(self, box, eid):
+        until(lambda: not box.get("/execs/%d" % eid).json["running"], "curl")
+        return box.get("/files?path=code").body.decode()
+
+    def ask(self, box, url):
+        return box.start(shell=self.FETCH % url + " > code")
+
+    def test_an_admin_answers(self):
+        owner, admin = self.d.token("asks", "--net", "allow"), self.d.token("answers", "--scopes", "admin")
+        box = self.box(owner, net="ask", allow=["example.org"], deny=["evil.com"])
+        seen = box.get("/network").json
+        self.assertEqual((seen["mode"], seen["requested"], seen["questions"]), ("allow", "ask", []))
+        self.assertReached(box, "http://example.org/")
+        for allow, token, code in ((True, admin, "200"), (False, None, "403"), (True, admin, "200")):
+            with self.subTest(allow=allow, token=token), \
+                    self.d.stream("GET", "/v1/events?from=1&sandbox=" + box.id, token=admin) as s:  # fmt: skip
+                eid = self.ask(box, "http://example.com/")
+                q, = self.questions(box)
+                told = next(e for n, e in s.events() if n == "network.question" and e["question"] == q["question"])
+                self.assertEqual((told["target"], told["port"], told["remedy"]), ("example.com", 80, "--allow example.com:80"))
+                self.assertError(self.answer(box, q["question"], True, owner), 403, "denied")
+                self.assertEqual(self.questions(box), [q])
+                self.assertEqual(self.answer(box, q["question"], allow, token).status, 204)
+                self.assertEqual(self.ended(box, eid), code)
+                self.assertError(self.answer(box, q["question"], True), 404)
+        audit = self.d.get("/v1/audit?limit=200&target=" + box.path).json["records"]
+        said = [(r["who"].split()[-1], r["why"]) for r in audit if r["verdict"] == "allow"]
+        self.assertEqual(said[0:5:2], [("answers", "question 1: allow"), ("operator", "question 2: refuse"),
+                                                ("answers", "question 3: allow")])  # fmt: skip
+        # What a rule denies is no question, nor what the operator denies.
+        for host in ("evil.com", "forbidden.example.com"):
+            self.assertRefused(box, "http://%s/" % host)
+        # Nor does an answer open what is not public.
+        eid = self.ask(box, "http://private.example.com/")
+        q, = self.questions(box)
+        self.assertEqual(self.answer(box, q["question"], True).status, 204)
+        self.assertNotEqual(self.ended(box, eid), "200")
+        self.assertEqual(self.questions(box, 0), [])
+
+    def test_changes(self):
+        box = self.box(net="allow", allow=["example.org"])
+        self.assertRefused(box, "http://example.com/")
+        self.assertEqual(box.put("/network", {"net": "ask"}).json["requested"], "ask")
+        eid = box.start(shell="curl -sS -m 50 -o /dev/null 'http://example.com/slow?s=40'; echo ended > code")
+        q, = self.questions(box)
+        self.assertEqual(self.answer(box, q["question"], True).status, 204)
+        until(lambda: box.get("/network").json["open"] == 1, "the connection")
+        # An answer lasts no longer than the mode, and no longer than no rule denies it.
+        self.assertEqual(box.put("/network", {"net": "ask", "deny": ["example.com"]}).status, 200)
+        self.assertEqual(self.ended(box, eid), "ended\n")
+        waits = self.ask(box, "http://example.org/")
+        q, = self.questions(box)
+        self.assertEqual(box.put("/network", {"net": "allow", "allow": ["example.com"]}).json["requested"], "allow")
+        self.assertEqual(self.ended(box, waits), "000")
+        self.assertReached(box, "http://example.com/")
+        self.assertRefused(box, "http://example.org/", "example.org")
+        none = self.d.token("asks-none")
+        self.assertError(self.d.post("/v1/sandboxes", {"net": "ask"}, token=none), 403, "denied", "net")
+
+    def test_the_token_decides_first(self):
+        box = self.box(self.d.token("asks-few", "--net", "allow", "--net-allow", "*.example.com"), net="ask")
+        self.assertRefused(box, "http://example.org/")
+        self.assertEqual(box.get("/network").json["questions"], [])
+        eid = self.ask(box, "http://www.example.com/")
+        q, = self.questions(box)
+        self.assertEqual(self.answer(box, q["question"], True).status, 204)
+        self.assertEqual(self.ended(box, eid), "200")
+
+    def test_many(self):
+        """A program cannot flood those who answer."""
+        box = self.box(net="ask")
+        box.start(shell="for i in $(seq 40); do for k in 1 2; do curl -s -m 50 http://n$i.example.com/ & done; done; wait")
+        self.assertEqual(len({q["target"] for q in self.questions(box, 32)}), 32)
+
+
 if __name__ == "__main__":
     unittest.main()

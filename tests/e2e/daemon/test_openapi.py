@@ -37,6 +37,8 @@ GET /v1/sandboxes/{id}/wait
 GET /v1/sandboxes/{id}/stats
 GET /v1/sandboxes/{id}/health
 GET /v1/sandboxes/{id}/logs
+GET PUT /v1/sandboxes/{id}/network
+POST /v1/sandboxes/{id}/network/answer
 GET /v1/events
 GET /v1/snapshots
 DELETE /v1/snapshots/{id}

@@ -29,7 +29,8 @@ SCOPES = {
     FILES: """GET {box}/files  PUT {box}/files  DELETE {box}/files  POST {box}/files/mkdir
         POST {box}/files/move  POST {box}/files/chmod  POST {box}/files/search  GET {box}/files/tar
         PUT {box}/files/tar  GET {box}/files/watch  GET /v1/snapshots/{id}/tar  PUT /v1/snapshots/{id}/tar""",
-    ADMIN: """GET /v1/tokens  POST /v1/tokens  DELETE /v1/tokens/{id}  GET /v1/audit""",
+    ADMIN: """GET /v1/tokens  POST /v1/tokens  DELETE /v1/tokens/{id}  GET /v1/audit
+        POST {box}/network/answer""",
 }
 
 
