@@ -176,7 +176,8 @@ class Pull(Pulling):
         self.write("docker/config.json", json.dumps({"auths": auths}))
         self.good(self.pull())
 
-    def test_a_redirect_gets_no_authorization(self):
+    def redirected(self, path):
+        """The big blob is at another host; the caller has a login for the registry."""
         other = Registry()
         self.addCleanup(other.stop)
         other.blobs = self.registry.blobs
@@ -184,15 +185,26 @@ class Pull(Pulling):
         def elsewhere(handler, digest, data):
             if digest != self.big:
                 return False
-            handler.answer(307, Location=f"http://{other.host}/elsewhere/{digest}")
+            handler.answer(307, Location=f"http://{other.host}/{path}/{digest}")
             return True
 
         self.registry.auth = "basic"
         self.registry.change = elsewhere
         auth = base64.b64encode(b"me:secret").decode()
         self.write("docker/config.json", json.dumps({"auths": {self.registry.host: {"auth": auth}}}))
+        return other
+
+    def test_a_redirect_gets_no_authorization(self):
+        other = self.redirected("elsewhere")
         self.good(self.pull())
         self.assertEqual(len(other.seen), 1)
+        self.assertNotIn("Authorization", other.seen[0][2])
+
+    def test_a_redirect_that_asks_for_a_login_gets_none(self):
+        other = self.redirected("v2/a/b/blobs")
+        other.auth = "bearer"
+        self.bad(self.pull(), "status 401")
+        self.assertEqual([p.split("/")[1] for p in other.paths()], ["v2"])
         self.assertNotIn("Authorization", other.seen[0][2])
 
     def cut(self, then):
@@ -289,8 +301,8 @@ class Pull(Pulling):
 
     def test_plain_http_needs_leave(self):
         """Another host is asked by TLS only."""
-        name = "registry.invalid/a/b:1"
-        self.bad(self.pull(name), "https://registry.invalid")
+        for host in ("registry.invalid", "127.registry.invalid", "localhost.invalid"):
+            self.bad(self.pull(host + "/a/b:1"), "https://" + host)
         self.assertEqual(self.registry.seen, [])
 
     def test_killed(self):

@@ -11,6 +11,7 @@
 #include "image/make/lines.h"
 #include "image/make/process.h"
 
+#include <arpa/inet.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 
@@ -36,10 +37,17 @@ struct pulling {
 
 /* ---- where from ---- */
 
+/* By number: a name such as 127.example.org is anybody's. */
 static bool is_loopback(const char *host)
 {
-	return str_starts(host, "127.") || str_starts(host, "localhost:") ||
-	       str_equal(host, "localhost") || str_starts(host, "[::1]");
+	char name[128];
+	struct in_addr address;
+
+	snprintf(name, sizeof(name), "%.*s", (int)strcspn(host, ":"), host);
+	return str_equal(name, "localhost") || str_equal(host, "[::1]") ||
+	       str_starts(host, "[::1]:") ||
+	       (inet_pton(AF_INET, name, &address) == 1 &&
+		ntohl(address.s_addr) >> IN_CLASSA_NSHIFT == IN_LOOPBACKNET);
 }
 
 static int make_site(const struct pulling *p, const char *mirror, struct fetch_site *ret,

@@ -341,6 +341,15 @@ static int explain(const struct transfer *t, CURLcode code, long status, struct 
 	return err_set(e, ERR_SYSTEM, "%s answers with status %ld", s->base, status);
 }
 
+/* A login is for the registry, so only its own challenge is answered, not that of whom it redirected to. */
+static bool is_of_registry(const struct transfer *t)
+{
+	const char *base = t->f->site.base, *url = NULL;
+
+	curl_easy_getinfo(t->easy, CURLINFO_EFFECTIVE_URL, &url);
+	return url && str_starts(url, base) && url[strlen(base)] == '/';
+}
+
 static void finish(struct transfer *t, CURLcode code)
 {
 	struct err e = {0};
@@ -353,7 +362,7 @@ static void finish(struct transfer *t, CURLcode code)
 		end(t, rc < 0 ? &e : NULL);
 		return;
 	}
-	if (code == CURLE_OK && status == 401 && !t->asked_token) {
+	if (code == CURLE_OK && status == 401 && !t->asked_token && is_of_registry(t)) {
 		t->asked_token = true;
 		if (authenticate(t->f, t->challenge, &e) < 0) {
 			end(t, &e);
