@@ -21,6 +21,7 @@
 #define IMAGE_LAYERS 90 /* names of all of them fit into one mount option (show_layers) */
 #define IMAGE_RECORD_MAX (64u << 10)
 #define IMAGE_CONFIG_MAX (1u << 20)
+#define IMAGE_LAYER_MAX (20ull << 30) /* bytes, compressed or not; see guest/files/layer.c */
 
 /* What a run needs of an image: keys and values, "KEY VALUE" and a NUL each. */
 struct image_record {

@@ -49,6 +49,8 @@ struct tar_in {
 	/* How many bytes, 0 at the end, -1 with errno. */
 	ssize_t (*read)(void *arg, void *bytes, size_t len);
 	void *arg;
+	uint64_t most;	  /* bytes that the archive may have in all; 0: any number */
+	uint64_t passed;  /* bytes so far */
 	uint64_t left;	  /* of this entry's data */
 	uint64_t padding; /* after the data */
 };

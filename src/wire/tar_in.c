@@ -21,6 +21,9 @@ static int read_exactly(struct tar_in *t, void *bytes, size_t len, struct err *e
 		if (n == 0)
 			return got ? malformed(e, "it ends too early") : 0;
 		got += (size_t)n;
+		t->passed += (uint64_t)n;
+		if (t->most && t->passed > t->most)
+			return err_set(e, ERR_LIMIT, "the archive has too many bytes");
 	}
 	return 1;
 }

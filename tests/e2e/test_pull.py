@@ -276,6 +276,14 @@ class Pull(Pulling):
                 self.lie(of, data)
                 self.bad(self.pull(), says)
 
+    def test_a_layer_of_any_size(self):
+        def large(manifest, layout):
+            manifest["layers"][1]["size"] = 21 << 30
+
+        self.layout = images.Layout(self.mkdir("large"), self.layers, change=large)
+        self.registry.push(self.layout, "1")
+        self.bad(self.pull(), "larger than 20 GB")
+
     def test_an_index_without_end(self):
         loop = dict(self.layout.index)
         data = json.dumps(loop).encode()

@@ -189,12 +189,36 @@ static void test_sizes(void **state)
 	assert_says(judge(&b, false), "leads out");
 }
 
+/* Headers count as well, since a layer keeps them. */
+static void test_bytes_in_all(void **state)
+{
+	struct buf b = {0};
+	struct err e = {0};
+	struct tar_in in = {.read = read_buf, .arg = &b, .most = 4 * TAR_BLOCK};
+	struct tar_extract x = {.root = -1, .dry = true};
+
+	(void)state;
+	seal(add_header(&b, 'g', "pax", 0644, TAR_BLOCK));
+	buf_add(&b, zeros, TAR_BLOCK);
+	buf_add(&b, zeros, sizeof(zeros));
+	assert_int_equal(tar_extract(&x, &in, &e), 0);
+	buf_done(&b);
+	in = (struct tar_in){.read = read_buf, .arg = &b, .most = 4 * TAR_BLOCK};
+	for (int i = 0; i < 3; i++) {
+		seal(add_header(&b, 'g', "pax", 0644, TAR_BLOCK));
+		buf_add(&b, zeros, TAR_BLOCK);
+	}
+	assert_int_equal(tar_extract(&x, &in, &e), -1);
+	assert_string_equal(e.msg, "the archive has too many bytes");
+	buf_done(&b);
+}
+
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_strict),	 cmocka_unit_test(test_attributes),
 		cmocka_unit_test(test_checksum), cmocka_unit_test(test_maps),
-		cmocka_unit_test(test_sizes),
+		cmocka_unit_test(test_sizes),	 cmocka_unit_test(test_bytes_in_all),
 	};
 
 	return cmocka_run_group_tests_name("tar", tests, NULL, NULL);

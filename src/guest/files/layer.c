@@ -133,7 +133,8 @@ int guest_unpack(bool owners)
 				  .content = content_begins,
 				  .content_ends = content_ends,
 				  .arg = &u};
-	struct tar_in tar = {.read = read_tar, .arg = &u};
+	/* With headers and all that is left out, which is kept as well. */
+	struct tar_in tar = {.read = read_tar, .arg = &u, .most = MOST_BYTES};
 	auto_close int root = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	struct tar_extract x = {.root = root, .layer = &layer, .remove_tree = walk_remove_at};
 	static char gathered[65536];

@@ -170,6 +170,8 @@ static int take_manifest(struct pulling *p, struct buf *says, struct line *ret_c
 		} else if (str_equal(l.key, "layer")) {
 			if (p->blob_count == IMAGE_LAYERS)
 				return err_set(e, ERR_UNSUPPORTED, "the image has too many layers");
+			if (size > IMAGE_LAYER_MAX)
+				return err_set(e, ERR_LIMIT, "a layer is larger than 20 GB");
 			struct blob *b = &p->blobs[p->blob_count++];
 
 			*b = (struct blob){.size = size, .file = -1};
