@@ -446,7 +446,9 @@ static void refuse_upstream(struct conn *c)
 
 void conn_decide(const struct conn *c, unsigned method, const char *path, struct net_answer *ret)
 {
-	bool by_name = c->peer[0] || (c->name[0] && c->upstream != UPSTREAM_OPEN);
+	/* The operator's proxy does not tell which address it has dialled. */
+	bool has_address = c->upstream == UPSTREAM_OPEN && !dial_is_by_proxy(c);
+	bool by_name = c->peer[0] || (c->name[0] && !has_address);
 	struct net_question q = {.name = c->name[0] ? c->name : NULL,
 				 .address = by_name ? NULL : c->address,
 				 .port = c->port,
@@ -558,6 +560,7 @@ void conn_dial(struct conn *c, const char *name, const unsigned char address[16]
 	else
 		memset(c->address, 0, 16);
 	c->port = port;
+	c->is_own = address && dial_is_by_proxy(c) && address_is_own(c->uplink->role, address);
 	c->upstream = UPSTREAM_WAITING;
 	decide_destination(c);
 	/* What a rule denies, no answer opens. */

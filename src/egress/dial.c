@@ -31,6 +31,7 @@ struct dial {
 };
 
 static void dial_next(struct dial *d);
+static bool may_dial(struct conn *c, const unsigned char address[16], struct net_answer *ret);
 
 static struct loop *loop_of(const struct dial *d)
 {
@@ -65,11 +66,16 @@ bool dial_is_by_proxy(const struct conn *c)
 	return c->uplink->role->settings.proxy[0] && !c->peer[0] && !is_localhost(c->name);
 }
 
+/*
+ * The rules may have changed since the address was judged, and may say something else about another address of
+ * the name.
+ */
 static void dial_won(struct attempt *a)
 {
 	struct conn *c = a->dial->conn;
 	bool by_proxy = a->dial->by_proxy;
-	int fd;
+	struct net_answer answer = c->answer;
+	auto_close int fd = -1;
 
 	loop_unwatch(loop_of(a->dial), &a->watch);
 	fd = take_fd(&a->watch.fd);
@@ -79,7 +85,12 @@ static void dial_won(struct attempt *a)
 			    address_is_own(c->uplink->role, a->address);
 	}
 	dial_stop(c);
-	conn_dialled(c, fd);
+	if (!by_proxy && !c->peer[0] && !may_dial(c, c->address, &answer)) {
+		conn_dial_refused(c, &answer);
+		return;
+	}
+	c->answer = answer;
+	conn_dialled(c, take_fd(&fd));
 }
 
 static void attempt_failed(struct attempt *a, int error)
@@ -173,7 +184,7 @@ static void on_next(void *arg)
 	dial_next(arg);
 }
 
-/* A destination that a person allowed once has no rule: it must be public then. */
+/* A destination that a person allowed once has no rule: it must be public then, and nothing may deny it. */
 static bool may_dial(struct conn *c, const unsigned char address[16], struct net_answer *ret)
 {
 	enum net_address_kind kind = net_address_kind(address);

@@ -39,18 +39,17 @@ static void deny(struct lookup *l, const char *why, const char *remedy)
 }
 
 /* Names that a program chose below a wildcard can carry data to their server. */
-static bool is_within_budget(struct lookup *l)
+static bool is_within_budget(struct uplink *u, const char *name, const char *rule)
 {
-	struct uplink *u = l->uplink;
 	const struct net_budget *b = uplink_budget(u);
-	const char *label = l->name;
+	const char *label = name;
 	uint32_t cost = 1;
 
 	if (b && b->names && names_count(u->names) >= b->names)
 		return false;
-	if (l->answer.rule[0] != '*' || l->answer.rule[1] != '.')
+	if (rule[0] != '*' || rule[1] != '.')
 		return true;
-	if (strlen(l->name) > LONG_NAME)
+	if (strlen(name) > LONG_NAME)
 		cost = 8;
 	for (; label; label = strchr(label, '.')) {
 		label += *label == '.';
@@ -63,14 +62,17 @@ static bool is_within_budget(struct lookup *l)
 	return true;
 }
 
-/* The index of an allowed name; 0: there is no room for another. */
+uint32_t dns_name_index(struct uplink *u, const char *name, const char *rule)
+{
+	uint32_t index = names_find(u->names, name);
+
+	return !index && is_within_budget(u, name, rule) ? names_index(u->names, name) : index;
+}
+
 static uint32_t index_of(struct lookup *l)
 {
-	struct uplink *u = l->uplink;
-	uint32_t index = names_find(u->names, l->name);
+	uint32_t index = dns_name_index(l->uplink, l->name, l->answer.rule);
 
-	if (!index && is_within_budget(l))
-		index = names_index(u->names, l->name);
 	if (!index)
 		deny(l, "names", NULL);
 	return index;
@@ -171,8 +173,10 @@ static bool answer(struct lookup *l, struct buf *out)
 		dns_answer_begin(out, &l->query, DNS_NXDOMAIN);
 	} else if (type == DNS_A || type == DNS_AAAA) {
 		answer_address(l, out);
-	} else if (type == DNS_TXT && l->answer.txt) {
+	} else if (type == DNS_TXT && l->answer.txt && index_of(l)) {
 		return false;
+	} else if (type == DNS_TXT && l->answer.txt) {
+		dns_answer_begin(out, &l->query, DNS_SERVFAIL);
 	} else if (is_refused_type(type)) {
 		deny(l, "queries of this type are refused", NULL);
 		dns_answer_begin(out, &l->query, DNS_REFUSED);

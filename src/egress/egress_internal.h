@@ -101,6 +101,8 @@ void uplink_decide(const struct uplink *s, const struct net_question *q, struct 
 /* NULL: it has no rules. */
 const struct net_policy *uplink_policy(const struct uplink *s);
 const struct net_budget *uplink_budget(const struct uplink *s);
+/* What may be spoken with a name can depend on its address. */
+bool uplink_judges_addresses(const struct uplink *s);
 /* Accepts nothing until the next tick. */
 void uplink_pause(struct uplink *s);
 /* A bucket is empty: connections go on when it has filled. */
@@ -387,6 +389,8 @@ void segment_check_again(struct uplink *s);
 
 void dns_udp_ready(struct listener *l);
 void lookups_free(struct uplink *s);
+/* The index of a name that this rule allows; 0: the budgets have no room for another. */
+uint32_t dns_name_index(struct uplink *s, const char *name, const char *rule);
 void flows_udp_ready(struct listener *l);
 void flows_check_again(struct uplink *s);
 void flows_free(struct uplink *s);

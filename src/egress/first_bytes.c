@@ -218,11 +218,20 @@ static void choose(struct conn *c)
 		conn_hand_over(c, is_inspected(c) ? &conn_inspect : &conn_tls);
 }
 
+/* A rule for the address may want to read what is said. */
+static bool must_wait(const struct conn *c)
+{
+	return c->upstream == UPSTREAM_WAITING && c->name[0] && !c->peer[0] &&
+	       uplink_judges_addresses(c->uplink);
+}
+
 static void first_bytes_step(struct conn *c)
 {
 	if (is_lost(c))
 		return;
 	conn_pass(&c->server, &c->client);
+	if (must_wait(c))
+		return;
 	if (c->client.in.len)
 		choose(c);
 	else if (c->client.ended)

@@ -21,16 +21,11 @@ struct proxy {
 /* A name that the rules allow counts like one that is looked up: NULL, or the budget that is used up. */
 static const char *count_name(struct conn *c, const char *name, uint16_t port)
 {
-	const struct net_budget *b = uplink_budget(c->uplink);
 	struct net_question q = {.name = name, .port = port};
 	struct net_answer answer;
-	uint32_t index;
 
 	uplink_decide(c->uplink, &q, &answer);
-	if (!answer.allowed)
-		return NULL;
-	index = names_index(c->uplink->names, name);
-	return !index || (b && b->names && index > b->names) ? "names" : NULL;
+	return !answer.allowed || dns_name_index(c->uplink, name, answer.rule) ? NULL : "names";
 }
 
 /* Dials what a client of the proxy names. -1: it cannot be a destination. */
@@ -44,17 +39,18 @@ static int dial_host(struct conn *c, const char *host, size_t len, uint16_t port
 	const char *known;
 	uint32_t index;
 
+	if (kind == NET_IS_NAME && conn_is_host(name))
+		snprintf(name, sizeof(name), "localhost");
 	if (kind < 0 || (kind == NET_IS_NAME && count_name(c, name, port)))
 		return -1;
 	if (kind == NET_IS_NAME) {
 		conn_dial(c, name, NULL, port);
 		return 0;
 	}
-	index = net_synthetic_index(s->prefix6, address.address);
-	known = index ? names_name(s->names, index) : NULL;
-	if (index && !known)
+	known = uplink_name_of(s, address.address, &index);
+	if (!known || index == NET_GATEWAY_INDEX)
 		return -1;
-	conn_dial(c, known ? known : "", known ? NULL : address.address, port);
+	conn_dial(c, known, known[0] ? NULL : address.address, port);
 	return 0;
 }
 

@@ -70,6 +70,11 @@ const struct net_policy *uplink_policy(const struct uplink *s)
 	return s->rules ? net_index_policy(s->rules->index) : NULL;
 }
 
+bool uplink_judges_addresses(const struct uplink *s)
+{
+	return s->rules && net_index_judges_addresses(s->rules->index);
+}
+
 const struct net_budget *uplink_budget(const struct uplink *s)
 {
 	return s->rules ? &uplink_policy(s)->budget : NULL;

@@ -19,6 +19,7 @@ struct net_index {
 	uint32_t any, localhost; /* first rules of those kinds */
 	uint64_t lengths[3];	 /* prefix lengths that networks have */
 	bool has_allow[NET_STAGES];
+	bool judges_addresses; /* a rule for addresses has conditions, or inspects */
 };
 
 /* ---- the index ---------------------------------------------------------------------------------- */
@@ -95,6 +96,13 @@ static uint32_t *chain_of(struct net_index *x, struct net_rule *r)
 	}
 }
 
+/* Is it about addresses, and about what is spoken with them? */
+static bool is_about_requests(const struct net_rule *r)
+{
+	return (r->kind == NET_RULE_NETWORK || r->kind == NET_RULE_LOCALHOST) &&
+	       (r->methods || r->path || r->flags & NET_RULE_INSPECT);
+}
+
 struct net_index *net_index_new(const void *bytes, size_t len, struct err *e)
 {
 	struct net_index *x;
@@ -121,6 +129,7 @@ struct net_index *net_index_new(const void *bytes, size_t len, struct err *e)
 
 		x->next[i] = *first;
 		*first = i;
+		x->judges_addresses |= is_about_requests(&x->p->rules[i]);
 		if (x->p->rules[i].verdict == NET_RULE_ALLOW)
 			x->has_allow[x->p->rules[i].stage] = true;
 	}
@@ -140,6 +149,11 @@ void net_index_free(struct net_index *x)
 const struct net_policy *net_index_policy(const struct net_index *x)
 {
 	return x->p;
+}
+
+bool net_index_judges_addresses(const struct net_index *x)
+{
+	return x->judges_addresses;
 }
 
 /* ---- one decision ------------------------------------------------------------------------------- */

@@ -140,6 +140,8 @@ struct net_index;
 struct net_index *net_index_new(const void *bytes, size_t len, struct err *e);
 void net_index_free(struct net_index *x);
 const struct net_policy *net_index_policy(const struct net_index *x);
+/* Is there a rule for addresses that depends on what is said? */
+bool net_index_judges_addresses(const struct net_index *x);
 /*
  * Twice for a connection by name: first by name and port, then with the resolved address as well: a name that
  * leads to an address that is not public needs a rule that names the address, too, or localhost.

@@ -508,6 +508,8 @@ def count_names(count, form, too_many):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
         s.settimeout(TIMEOUT)
         s.connect((resolver(), 53))
+        s.send(query("deep.down.example.com"))  # which is to work afterwards, too
+        s.recv(512)
         for i in range(count):
             s.send(query(form % random.randrange(10**12) + ".example.com"))
             answered += bool(addresses(s.recv(512)))

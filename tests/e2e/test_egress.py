@@ -173,6 +173,69 @@ class FirstBytes(EgressCase):
         self.assertEqual(self.lab.ask("requests"), [])
 
 
+SOCKS = "def socks(name, port):\n  s = tcp('198.19.255.254', 1080)\n  s.sendall(b'\\x05\\x01\\x00')\n  s.recv(2)\n"
+SOCKS += "  s.sendall(b'\\x05\\x01\\x00\\x03' + bytes([len(name)]) + name.encode() + struct.pack('!H', port))\n"
+SOCKS += "  return s.recv(99)[1]\n"
+LONG = "x" * 50
+
+
+class Judged(EgressCase):
+    """What is allowed by name is judged by its address as well."""
+
+    def test_the_address_that_was_dialled_decides(self):
+        self.lab.ask("names", names={"two.example.net": [netlab.WEB, "10.0.0.5"]})
+        up = self.uplink("--allow", "two.example.net:7001 GET")
+        up.do("kept['s'] = tcp('two.example.net', 7001)")
+        up.record(phase="opened")
+        self.assertEqual(up.do("kept['s'].sendall(b'\\x01\\n')\nreturn code_of(kept['s'].recv, 9)"), "ECONNRESET")
+        self.assertIn("not HTTP", up.record(phase="denied")["why"])
+
+    def test_methods_of_a_network(self):
+        up = self.uplink("--allow", "v4.example.com:80", "--deny", netlab.WEB + " DELETE")
+        ask = "s = tcp('v4.example.com', 80)\ns.sendall(b'%s / HTTP/1.1\\r\\nHost: v4.example.com\\r\\nConnection: close\\r\\n\\r\\n')\n"
+        ask += "return all_of(s).decode()[:13]"
+        for _ in range(3):
+            self.assertEqual(up.do(ask % "DELETE"), "HTTP/1.1 403 ")
+        self.assertEqual(up.do(ask % "GET"), "HTTP/1.1 200 ")
+        self.assertEqual([r["method"] for r in self.lab.ask("requests")], ["GET"])
+
+    def test_an_answer_of_a_person_opens_nothing_that_is_denied(self):
+        up = self.uplink("--allow", "example.org:1", "--deny", netlab.WEB, "--ask", 1)
+        up.do("kept['s'] = tcp('v4.example.com', 7001)")
+        up.order("verdict %d 1" % up.await_event(what="ask")["serial"])
+        self.assertIn("denies", up.record(phase="denied", name="v4.example.com")["why"])
+
+    def test_a_denial_ends_what_a_person_has_allowed(self):
+        up = self.uplink("--allow", "example.org:1", "--ask", 1)
+        up.do("kept['s'] = tcp('v4.example.com', 7001)")
+        up.order("verdict %d 1" % up.await_event(what="ask")["serial"])
+        self.assertEqual(up.do("return echo(kept['s'])"), "hello")
+        up.order("allow example.org:2", "apply", "ping")
+        up.await_event(what="pong")
+        self.assertEqual(up.do("return echo(kept['s'])"), "hello")
+        up.order("deny v4.example.com", "apply")
+        self.assertEqual(up.do("return code_of(kept['s'].recv, 9)"), "ECONNRESET")
+
+    def test_the_loopback_is_not_that_of_the_operators_proxy(self):
+        up = self.uplink("--allow", "localhost:7999", "--proxy", "http://%s:7001" % netlab.WEB)
+        self.assertEqual(up.do(SOCKS + "return socks('127.0.0.1', 7999)"), 4)
+        self.assertIn("refused", up.record(phase="failed", name="localhost")["why"])
+
+    def test_names_by_the_proxy_are_counted_like_look_ups(self):
+        up = self.uplink("--allow", "*.example.com:7001", "--budget-names", 10)
+        two = "return [socks('%s' + str(i) + '.example.com', 7001) for i in (1, 2)]" % LONG
+        self.assertEqual(up.do(SOCKS + two), [0, 1])
+        self.assertIn("too many", up.record(phase="denied")["why"])
+
+    def test_texts_are_counted_like_look_ups(self):
+        up = self.uplink("--allow", "*.example.com:7001 txt", "--budget-names", 10)
+        ask = "def text(name):\n  s = udp('127.0.0.1', 53)\n  q = b''.join(bytes([len(l)]) + l for l in name.encode().split(b'.'))\n"
+        ask += "  s.send(b'\\0\\1\\1\\0\\0\\1' + bytes(6) + q + b'\\0\\0\\x10\\0\\1')\n  return s.recv(999)[3] & 15\n"
+        got = up.do(ask + "return [text('%s' + str(i) + '.example.com') for i in (1, 2)]" % LONG)
+        self.assertEqual(got[1], 2)
+        self.assertEqual(len([q for q in self.lab.ask("queries") if q["type"] == "TXT" and LONG in q["name"]]), 1)
+
+
 class Faults(EgressCase):
     """Each leaves the program serving: the last word of most tests is a connection that works."""
 
