@@ -386,25 +386,48 @@ static bool same_address(int fd, const union any_address *want, socklen_t len)
 	       memcmp(&got.v6.sin6_addr, &want->v6.sin6_addr, 16) == 0;
 }
 
-/* The first of our listeners that somebody connected to; -1: none in time. */
+/* Somebody's connection to one of our listeners; -1: none is waiting. */
 static int accept_any(const struct net_listeners *l)
 {
+	for (uint32_t i = 0; i < l->count; i++) {
+		int fd = accept4(l->fds[i], NULL, NULL, SOCK_CLOEXEC);
+
+		if (fd >= 0)
+			return fd;
+	}
+	return -1;
+}
+
+static bool has_peer(int fd, int other)
+{
+	union any_address peer = {0}, own = {0};
+	socklen_t peer_len = sizeof(peer), own_len = sizeof(own);
+
+	return getpeername(fd, &peer.any, &peer_len) == 0 &&
+	       getsockname(other, &own.any, &own_len) == 0 && peer_len == own_len &&
+	       memcmp(&peer, &own, own_len) == 0;
+}
+
+/*
+ * The other end of a connection of ours; -1: it does not arrive in time. Programs inside may connect at the same
+ * time, when listeners replace others: these connections are closed.
+ */
+static int accept_own(const struct net_listeners *l, int own)
+{
+	int64_t deadline = now_ns() + PROBE_MS * 1000000LL, left = PROBE_MS;
 	struct pollfd polls[NET_LISTENERS_MAX];
 	int fd;
 
-	/* On loopback the connection is mostly there at once. */
-	for (uint32_t i = 0; i < l->count; i++) {
-		fd = accept4(l->fds[i], NULL, NULL, SOCK_CLOEXEC);
-		if (fd >= 0)
-			return fd;
+	for (uint32_t i = 0; i < l->count; i++)
 		polls[i] = (struct pollfd){l->fds[i], POLLIN, 0};
-	}
-	if (poll(polls, l->count, PROBE_MS) <= 0)
-		return -1;
-	for (uint32_t i = 0; i < l->count; i++) {
-		fd = polls[i].revents ? accept4(l->fds[i], NULL, NULL, SOCK_CLOEXEC) : -1;
-		if (fd >= 0)
+	for (; left > 0; left = (deadline - now_ns()) / 1000000) {
+		fd = accept_any(l);
+		if (fd < 0)
+			poll(polls, l->count, (int)left);
+		else if (has_peer(fd, own))
 			return fd;
+		else
+			close(fd);
 	}
 	return -1;
 }
@@ -427,7 +450,7 @@ static bool probe_arrives(const struct net_setup *s, const struct net_listeners 
 	if (fd < 0 || setsockopt(fd, SOL_SOCKET, SO_LINGER, &reset, sizeof(reset)) < 0 ||
 	    (connect(fd, &a.any, len) < 0 && errno != EINPROGRESS))
 		return false;
-	accepted = accept_any(l);
+	accepted = accept_own(l, fd);
 	return accepted >= 0 && same_address(accepted, &a, len);
 }
 

@@ -90,8 +90,7 @@ class Effect(served.Case):
         served.wait_for(lambda: "need a restart" in self.daemon.read_log())
         said = [line for line in self.daemon.read_log().splitlines() if "need a restart" in line]
         self.assertEqual(json.loads(said[-1])["keys"], "http.max_connections")  # the others are given otherwise
-        noted = self.cloche("audit", "tail", ok=0).out
-        self.assertIn("needs a restart: http.max_connections", noted)
+        served.wait_for(lambda: "needs a restart: http.max_connections" in self.cloche("audit", "tail", ok=0).out)
         self.daemon.write_settings(self.settings)
         self.daemon.reload()
 

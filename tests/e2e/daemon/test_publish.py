@@ -104,7 +104,7 @@ class Publish(harness.Case):
             with self.subTest(text=text):
                 self.assertError(self.d.post("/v1/sandboxes", {"publish": [text]}), 400, field="publish")
         self.assertError(self.d.post("/v1/sandboxes", {"publish": ["9000:80"] * 17}), 429, field="publish")
-        self.assertError(self.d.post("/v1/run", {"cmd": ["true"], "publish": ["9000:80"]}), 400)
+        self.assertError(self.d.post("/v1/run", {"cmd": ["true"], "publish": ["9000:80"]}), 403, field="publish")
 
     def test_what_the_operator_does_not_allow(self):
         key = self.d.token("publisher")

@@ -70,6 +70,7 @@ class Segment(harness.Case):
         self.assertEqual({(r["verdict"], r["port"]) for r in rows}, {("allow", 7000)}, rows)
 
     def test_nothing_else(self):
+        netlab.shared().ask("forget")
         a, b = self.member("alpha"), self.member("beta", group="other")
         alone = self.box(name="alone", net="isolated")
         open_ = self.box(name="open", net="public")
