@@ -91,7 +91,7 @@ MUSL_SRC := $(filter-out $(PRELOAD_SRC),$(call folder,base model kern wire net p
 MAIN_SRC := src/cli/launcher/cloche.c src/cli/operator/cloched.c src/guest/link/main.c \
 	  $(WORKER_SRC) $(REMOTE_SRC) $(IMAGE_SRC) $(TLS_SRC) $(EGRESS_SRC) $(PRELOAD_SRC)
 CORE_SRC := $(filter-out $(MAIN_SRC),$(call folder,base model kern wire net auth policy audit store keys sandbox warm \
-	  image egress guest provider manager calls api daemon cli lib))
+	  image egress guest provider manager calls agent api daemon cli lib))
 CONFORMANCE_SRC := $(wildcard tests/clients/mcp_fixtures.c)
 LIB_SRC   := $(wildcard src/lib/*.c src/base/*.c)
 PROBE_SRC := $(wildcard tests/escape/*.c)

@@ -175,11 +175,6 @@ static int set_net_allow(struct token *t, const char *value, struct err *e)
 	return 0;
 }
 
-int trust_net(int trust)
-{
-	return trust < 2 ? NET_NONE : trust < 4 ? NET_ALLOW : NET_PUBLIC;
-}
-
 int token_net(const struct token *t)
 {
 	int most = trust_net(t->trust);

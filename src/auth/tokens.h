@@ -21,6 +21,7 @@
 
 #include "base/base.h"
 #include "auth/auth.h"
+#include "auth/trust.h"
 
 #define TOKEN_ID 16		  /* with its end */
 #define TOKEN_TENANT (IPC_ID - 1) /* with its end; owners are "@" and this */
@@ -60,8 +61,6 @@ size_t token_format(const struct token *t, char *line, size_t size);
 /* "run,files,read" */
 size_t scopes_format(unsigned scopes, char *text, size_t size);
 
-/* The most that a trust level lets a sandbox have, as enum net. */
-int trust_net(int trust);
 /* The ceiling of the token and of its trust level. */
 int token_net(const struct token *t);
 

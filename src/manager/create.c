@@ -4,6 +4,7 @@
  */
 #include "manager/manager_internal.h"
 
+#include "auth/trust.h"
 #include "wire/guest.h"
 #include "wire/pack.h"
 
@@ -89,6 +90,7 @@ void manager_create_for(struct manager *m, const struct caller *owner, const str
 	s->o = *o;
 	*o = (struct create_options){0};
 	s->owner = *owner;
+	s->o.wants_vm |= trust_level(owner->trust)->wants_vm;
 	s->created_ms = creation_time(m);
 	sandbox_add(s);
 	if (!options_are_warm_host(&s->o))
@@ -122,6 +124,7 @@ void fill_boot(const struct sandbox *s, struct ipc_boot *b)
 	memcpy(b->warm_host, s->o.warm_host, sizeof(b->warm_host));
 	memcpy(b->id, s->id, sizeof(b->id));
 	memcpy(b->owner, s->owner.token, sizeof(b->owner));
+	memcpy(b->agent, s->o.agent, sizeof(b->agent));
 	snprintf(b->image, sizeof(b->image), "%s", spec->image ? spec->image : "host");
 	snprintf(b->hostname, sizeof(b->hostname), "%s",
 		 spec->hostname ? spec->hostname : "cloche");

@@ -523,6 +523,11 @@ const char *sandbox_door(const struct sandbox *s)
 	return s->o.door;
 }
 
+const char *sandbox_agent(const struct sandbox *s)
+{
+	return s->o.agent;
+}
+
 uint64_t sandbox_started_ms(const struct sandbox *s)
 {
 	return s->started_ms;

@@ -47,6 +47,8 @@ struct create_options {
 	bool pause_when_idle; /* idleness only; its age still ends it, paused or not */
 	bool transient;	      /* of one /v1/run: not stored, not listed, ends with the daemon */
 	uint8_t warm_host[WARM_KINDS]; /* not 0: a warm host with so many lanes (warm/warm.h) */
+	bool wants_vm; /* its trust level would rather have a virtual machine (auth/trust.h) */
+	char agent[IPC_NAME]; /* the registered agent that runs in it, or "" */
 	char snapshot[IPC_ID];
 	struct ipc_volume volumes[IPC_VOLUMES];
 	uint32_t volume_count;
@@ -76,6 +78,8 @@ struct sandbox *manager_find(struct manager *m, const struct caller *who, const 
 json_t *manager_list(struct manager *m, const struct caller *who, const char *state,
 		     const struct list *metadata, size_t limit, const char *cursor, struct err *e);
 json_t *sandbox_describe(const struct sandbox *s);
+/* RFC 3339; 0: null. */
+json_t *time_json(uint64_t ms);
 
 const char *sandbox_id(const struct sandbox *s);
 enum sandbox_state sandbox_state(const struct sandbox *s);
@@ -87,6 +91,8 @@ const json_t *sandbox_door_data(const struct sandbox *s);
 /* Takes data. -1: it could not be stored, and the old data stays. */
 int sandbox_set_door_data(struct sandbox *s, json_t *data, struct err *e);
 const char *sandbox_door(const struct sandbox *s);
+/* The agent that runs in it, or "". */
+const char *sandbox_agent(const struct sandbox *s);
 /* The id of its token; "": the operator. */
 const char *sandbox_owner(const struct sandbox *s);
 /* Created by the same token; the right to see all sandboxes does not count. */

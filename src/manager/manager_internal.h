@@ -207,7 +207,6 @@ void answer_later(struct manager *m, sandbox_done done, void *arg, const struct 
 void answer_json_later(struct manager *m, json_done done, void *arg, const struct err *e);
 
 /* ---- record.c: as JSON ---- */
-json_t *time_json(uint64_t ms);
 /*
  * Writes the row of the sandbox, with this state. A change is saved before it takes effect: if that fails, the
  * caller gets the error and nothing has changed (rule 32). Transient and pooled sandboxes are not stored.

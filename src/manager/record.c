@@ -52,6 +52,7 @@ void layers_fill(const struct sandbox *s, struct result *r)
 	r->rootless = b->rootless;
 	r->proven = b->proven;
 	r->missing = b->missing;
+	r->wants_vm = s->o.wants_vm;
 	r->is_remote = !provider_can(b->provider, CAN_PROVE);
 	snprintf(r->seccomp, sizeof(r->seccomp), "%s", b->seccomp);
 	r->landlock_abi = b->proven & LAYER_BIT(LAYER_LANDLOCK) ? b->landlock_abi : 0;
@@ -146,6 +147,7 @@ json_t *sandbox_describe(const struct sandbox *s)
 	/* A reason may have been cut within a character, which must not spoil the rest. */
 	list_out(&s->o.publish, "publish", o);
 	json_object_set_new(o, "secrets", secrets_names(&spec->secrets));
+	json_object_set_new(o, "agent", s->o.agent[0] ? json_string(s->o.agent) : json_null());
 	json_object_set_new(o, "reason", s->reason[0] ? json_string(s->reason) : json_null());
 	return o;
 }
@@ -203,6 +205,8 @@ static const struct member option_fields[] = {
 	OPTION("pause_on_timeout", BOOL, pause_on_timeout),
 	OPTION("auto_resume", BOOL, auto_resume),
 	OPTION("pause_when_idle", BOOL, pause_when_idle),
+	OPTION("wants_vm", BOOL, wants_vm),
+	OPTION("agent", TEXT, agent),
 };
 
 static const struct member limit_fields[] = {

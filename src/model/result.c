@@ -209,12 +209,14 @@ static void print_names(struct jsonw *j, const char *key, const char *const *nam
 	jsonw_close(j, ']');
 }
 
-static void print_missing(struct jsonw *j, layer_set missing)
+static void print_missing(struct jsonw *j, const struct result *r)
 {
 	jsonw_open(j, "missing", '[');
 	for (int l = 0; l < LAYER_COUNT; l++)
-		if (missing & LAYER_BIT(l))
+		if (r->missing & LAYER_BIT(l))
 			jsonw_string(j, NULL, layer_name((enum layer)l));
+	if (r->wants_vm)
+		jsonw_string(j, NULL, "vm");
 	jsonw_close(j, ']');
 }
 
@@ -310,7 +312,7 @@ static void print_layers(struct jsonw *j, const char *key, const struct result *
 	jsonw_bool(j, "rootless", r->rootless);
 	print_names(j, "denials", r->denial_kinds, ARRAY_LEN(r->denial_kinds));
 	print_names(j, "recycled", r->recycled, ARRAY_LEN(r->recycled));
-	print_missing(j, r->missing);
+	print_missing(j, r);
 	jsonw_close(j, '}');
 }
 

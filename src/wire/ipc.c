@@ -16,12 +16,16 @@ struct ipc_text {
 	}
 
 static const struct ipc_text id_texts[] = {TEXT(id), {0}};
-static const struct ipc_text boot_texts[] = {TEXT(boot.id),	  TEXT(boot.owner),
-					     TEXT(boot.image),	  TEXT(boot.snapshot),
-					     TEXT(boot.hostname), {0}};
-static const struct ipc_text booted_texts[] = {TEXT(booted.id),	     TEXT(booted.owner),
-					       TEXT(booted.seccomp), TEXT(booted.disk),
-					       TEXT(booted.note),    {0}};
+static const struct ipc_text boot_texts[] = {TEXT(boot.id),
+					     TEXT(boot.owner),
+					     TEXT(boot.image),
+					     TEXT(boot.snapshot),
+					     TEXT(boot.hostname),
+					     TEXT(boot.agent),
+					     {0}};
+static const struct ipc_text booted_texts[] = {
+	TEXT(booted.id),   TEXT(booted.owner), TEXT(booted.seccomp),   TEXT(booted.disk),
+	TEXT(booted.note), TEXT(booted.agent), TEXT(booted.agent_uid), {0}};
 static const struct ipc_text stats_texts[] = {TEXT(stats.id), {0}};
 static const struct ipc_text snapshot_texts[] = {TEXT(snapshot.id),
 						 TEXT(snapshot.sandbox),
@@ -54,6 +58,8 @@ static const struct ipc_text secret_texts[] = {TEXT(secret.owner),
 static const struct ipc_text use_texts[] = {
 	TEXT(use.id), TEXT(use.owner), TEXT(use.owner_name), {0}};
 static const struct ipc_text signer_texts[] = {TEXT(signer.why), {0}};
+static const struct ipc_text agent_texts[] = {
+	TEXT(agent.name), TEXT(agent.owner), TEXT(agent.uid), {0}};
 static const struct ipc_text no_texts[] = {{0}};
 
 static const struct shape {
@@ -92,6 +98,7 @@ static const struct shape {
 	[IPC_NET_ASKS] = {sizeof(struct egress_record), net_record_texts},
 	[IPC_FOREIGN] = {IPC_ID, id_texts},
 	[IPC_SIGNER] = {sizeof(struct ipc_signer), signer_texts},
+	[IPC_AGENTS] = {0, no_texts},
 	[IPC_REMOTE_CREATE... IPC_REMOTE_GONE] = {sizeof(struct ipc_remote), remote_texts},
 	[IPC_AUDIT_WRITE] = {sizeof(struct audit_entry), no_texts},
 	[IPC_AUDIT_QUERY] = {sizeof(struct audit_query), query_texts},
@@ -99,6 +106,7 @@ static const struct shape {
 	[IPC_PING] = {sizeof(struct ipc_ping), ping_texts},
 	[IPC_PONG] = {0, no_texts},
 	[IPC_TLS_KEYS] = {0, no_texts},
+	[IPC_AGENT_PUT... IPC_AGENT_DELETE] = {sizeof(struct ipc_agent), agent_texts},
 };
 
 static const struct shape *shape_of(uint32_t type)

@@ -73,6 +73,7 @@ enum ipc_type {
 	IPC_NET_ASKS,	/* egress_record: waits for IPC_NET_ANSWER */
 	IPC_FOREIGN,	/* id: of another version of cloche; left alone, and so is its row */
 	IPC_SIGNER,	/* ipc_signer: role signer was started, or it says why it stores nothing */
+	IPC_AGENTS, /* fd: all agents, an array of ipc_agent; at the start and after each change */
 	/* broker to role remote, about sandboxes that another service runs: ipc_remote */
 	IPC_REMOTE_CREATE = 64, /* id -> IPC_REMOTE_DONE with name and the link's fd */
 	IPC_REMOTE_CONNECT,	/* id, name -> IPC_REMOTE_DONE with a new link */
@@ -91,6 +92,9 @@ enum ipc_type {
 	IPC_PONG,
 	/* broker to role tls */
 	IPC_TLS_KEYS, /* fd: certificates and their key in PEM, for connections from now on */
+	/* front to broker, about registered agents, which the broker keeps (daemon/broker/agents.c) */
+	IPC_AGENT_PUT = 128, /* ipc_agent: registers one, or changes its level or key -> IPC_DONE */
+	IPC_AGENT_DELETE,    /* ipc_agent (name) -> IPC_DONE */
 };
 
 struct ipc_volume {
@@ -106,6 +110,7 @@ struct ipc_boot {
 	char image[IPC_NAME];
 	char snapshot[IPC_ID]; /* to start from, or "" */
 	char hostname[IPC_NAME];
+	char agent[IPC_NAME]; /* which runs in it, or "" */
 	struct limits limits;
 	uint8_t level, root, provider;
 	uint8_t user_root; /* root inside */
@@ -151,6 +156,8 @@ struct ipc_booted {
 	uint8_t has_row;      /* IPC_ADOPTED: IPC_ROW_GET finds its row */
 	uint8_t net, net_how; /* IPC_ADOPTED: as ipc_network has them */
 	uint8_t root_inside;  /* enum root_inside */
+	char agent[IPC_NAME]; /* or "", and which registration of that name it is */
+	char agent_uid[IPC_ID];
 };
 
 struct ipc_stats {
@@ -241,6 +248,23 @@ struct ipc_signer {
 	char why[256];			/* it cannot store */
 };
 
+#define AGENTS_MAX 4096
+
+/* A registered agent. In a request the broker fills in what is its own: uid, times, epoch, effective. */
+struct ipc_agent {
+	char name[IPC_NAME];
+	char owner[IPC_ID]; /* as of a sandbox */
+	char uid[IPC_ID];   /* tells it from an earlier agent of this name */
+	uint64_t created_ms, rotated_ms;
+	uint32_t epoch;	    /* of its key */
+	uint8_t level;	    /* as registered */
+	uint8_t effective;  /* not above the trust of its owner's tokens */
+	uint8_t is_outside; /* it has no sandbox: its owner's token speaks for it */
+	uint8_t is_new; /* IPC_AGENT_PUT: must not exist yet; else it must, and only these change: */
+	uint8_t has_level; /* its level, */
+	uint8_t rotates;   /* its key */
+};
+
 /* A port of the host that leads to a port of a sandbox (net/publish.h). */
 struct ipc_publish {
 	char id[IPC_ID];
@@ -303,6 +327,7 @@ struct ipc {
 		struct ipc_secret secret;
 		struct ipc_secret_use use;
 		struct ipc_signer signer;
+		struct ipc_agent agent;
 		struct audit_entry entry;
 		struct audit_query query;
 		struct audit_page page;

@@ -33,7 +33,9 @@
 
 #include <jansson.h>
 
+struct agents;
 struct audit;
+struct broker;
 struct config;
 struct exchange;
 struct manager;
@@ -53,6 +55,8 @@ struct api_roles {
 struct api {
 	struct loop *loop;
 	struct manager *manager;
+	struct broker *broker;
+	struct agents *agents;
 	struct audit *audit;
 	const struct config *config; /* replaced by a reload: do not keep pointers into it */
 	struct tokens *tokens;

@@ -104,8 +104,7 @@ static bool is_below(const char *path, const char *top)
 /* No route has this path. Below /v1 errors have the form of REST, whichever door came first. */
 static int refuse_path(struct exchange *x, int *ret_status, struct err *e)
 {
-	static const char *const planned[] = {"/v1/agents", "/v1/trust", "/v1/tools",
-					      "/mcp/agents"};
+	static const char *const planned[] = {"/v1/tools", "/mcp/agents"};
 	const struct server *s = x->internal->server;
 	bool later = false;
 

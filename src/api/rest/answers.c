@@ -36,7 +36,7 @@ static const struct {
 	 "metadata:object created_at:string started_at:string? expires_at:string? limits:Limits "
 	 "network:string? root:string? layers:object? exit_code:integer? idle_timeout:number? "
 	 "on_timeout:string auto_resume:boolean publish:[string] secrets:[string] "
-	 "reason:string?"},
+	 "agent:string? reason:string?"},
 	{"Limits", "memory:integer? cpus:number? pids:integer? disk:integer? timeout:number? "
 		   "cpu_time:number? open_files:integer? file_size:integer? output_limit:integer?"},
 	{"Sandboxes", "sandboxes:[Sandbox] cursor:string?"},
@@ -97,6 +97,14 @@ static const struct {
 	 "id:string name:string scopes:string tenant:string? trust:integer max_sandboxes:integer "
 	 "memory_total:integer disk_total:integer "
 	 "rate_per_minute:integer ceiling:object expires_at:string? created_at:string?"},
+	{"Agents", "agents:[Agent]"},
+	{"Agent", "id:string owner:string trust:integer effective_trust:integer level:string "
+		  "outside:boolean epoch:integer created_at:string rotated_at:string?"},
+	{"Trust", "levels:[TrustLevel] rule:TrustRule?"},
+	{"TrustLevel", "trust:integer level:string talks_to:[integer] network:string "
+		       "sandbox:string elsewhere:boolean"},
+	{"TrustRule", "from:string to:string from_trust:integer to_trust:integer "
+		      "may_talk:boolean may_delegate:boolean"},
 	{"Tokens", "tokens:[Token]"},
 	{"AuditRecord", "seq:integer time:string who:string what:string target:string "
 			"verdict:string why:string from?:string prev:string hash:string"},
@@ -170,6 +178,12 @@ static const struct {
 	{"GET /v1/secrets/{name}", "getSecret", "200:Secret"},
 	{"PUT /v1/secrets/{name}", "putSecret", "200:Secret"},
 	{"DELETE /v1/secrets/{name}", "deleteSecret", "204"},
+	{"GET /v1/agents", "listAgents", "200:Agents"},
+	{"POST /v1/agents", "registerAgent", "201:Agent"},
+	{"GET /v1/agents/{id}", "getAgent", "200:Agent"},
+	{"PATCH /v1/agents/{id}", "changeAgent", "200:Agent"},
+	{"DELETE /v1/agents/{id}", "unregisterAgent", "204"},
+	{"GET /v1/trust", "getTrust", "200:Trust"},
 	{"GET /v1/snapshots", "listSnapshots", "200:Snapshots"},
 	{"DELETE /v1/snapshots/{id}", "deleteSnapshot", "204"},
 	{"GET /v1/snapshots/{id}/tar", "exportSnapshot", "200:application/x-tar"},

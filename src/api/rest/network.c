@@ -1,6 +1,7 @@
 /* The network of a sandbox over REST: what it may reach, what it tried to reach, and changes of that. */
 #include "api/rest/rest.h"
 
+#include "agent/registry.h"
 #include "model/spec.h"
 
 const struct body_table v1_network_table = BODY_TABLE(
@@ -132,7 +133,8 @@ void v1_set_network(struct exchange *x)
 	struct err e = {0};
 
 	spec_init(&spec);
-	if (v1_read_network(x->sandbox, x->json, &spec, &e) < 0)
+	if (v1_read_network(x->sandbox, x->json, &spec, &e) < 0 ||
+	    agents_check_net(x->api->agents, sandbox_agent(x->sandbox), &spec, &e) < 0)
 		exchange_error(x, &e);
 	else
 		sandbox_set_network(x->sandbox, &x->caller, &spec, on_network_set, x);

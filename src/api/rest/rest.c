@@ -132,6 +132,17 @@ static const struct route routes[] = {
 	 &v1_secret_put_table},
 	{"DELETE", "/v1/secrets/{name}", v1_secret_delete, RUN, BODY_NONE, 0, "Removes one", NULL},
 
+	{"GET", "/v1/agents", v1_agents, READ, BODY_NONE, 0, "Lists registered agents", NULL},
+	{"POST", "/v1/agents", v1_agent_create, ADMIN, BODY_JSON, ROUTE_AUDIT, "Registers an agent",
+	 &v1_agent_create_table},
+	{"GET", "/v1/agents/{id}", v1_agent, READ, BODY_NONE, 0, "Shows one", NULL},
+	{"PATCH", "/v1/agents/{id}", v1_agent_patch, ADMIN, BODY_JSON, ROUTE_AUDIT,
+	 "Changes its trust level or its key", &v1_agent_patch_table},
+	{"DELETE", "/v1/agents/{id}", v1_agent_delete, ADMIN, BODY_NONE, ROUTE_AUDIT,
+	 "Its name is nobody's any more: level 0", NULL},
+	{"GET", "/v1/trust", v1_trust, READ, BODY_NONE, 0,
+	 "The trust levels, and with from= and to= what one agent may ask of the other", "from to"},
+
 	{"ANY", BOX "/ports/{port}/*", v1_port, RUN, BODY_STREAM, ROUTE_ANY_METHOD | AWAKE,
 	 "Passes the request on to a port inside", NULL},
 	{"ANY", BOX "/ports/{port}", v1_port, RUN, BODY_STREAM, ROUTE_ANY_METHOD | AWAKE,

@@ -52,7 +52,9 @@ rest_handler v1_snapshot, v1_fork, v1_snapshots, v1_snapshot_delete, v1_snapshot
 	v1_snapshot_put_tar; /* snapshots.c */
 rest_handler v1_secrets, v1_secret_create, v1_secret_put, v1_secret_get,
 	v1_secret_delete; /* secrets.c */
-rest_handler v1_exec;	  /* exec.c */
+rest_handler v1_agents, v1_agent, v1_agent_create, v1_agent_patch, v1_agent_delete,
+	v1_trust;     /* agents.c */
+rest_handler v1_exec; /* exec.c */
 rest_handler v1_execs, v1_exec_inspect, v1_exec_kill, v1_exec_stream, v1_exec_stdin, v1_exec_signal,
 	v1_exec_resize;	 /* execs.c */
 rest_handler v1_exec_ws; /* exec_ws.c */
@@ -80,7 +82,7 @@ extern const struct body_table v1_create_table, v1_patch_table, v1_timeout_table
 	v1_fork_table, v1_empty_table, v1_exec_table, v1_stdin_table, v1_signal_table,
 	v1_resize_table, v1_run_table, v1_batch_table, v1_mkdir_table, v1_move_table,
 	v1_chmod_table, v1_search_table, v1_secret_create_table, v1_secret_put_table,
-	v1_volume_table;
+	v1_volume_table, v1_agent_create_table, v1_agent_patch_table;
 
 /* ---- shared between files ---- */
 /* Fills in the options that a body gives; spec is finished. */

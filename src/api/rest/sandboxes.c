@@ -1,6 +1,7 @@
 /* Sandboxes over REST: creating, listing, changing, destroying, and their ports. */
 #include "api/rest/rest.h"
 
+#include "agent/registry.h"
 #include "api/http/server.h"
 #include "auth/shares.h"
 #include "model/guard.h"
@@ -31,6 +32,7 @@ const struct body_table v1_create_table = BODY_TABLE(
 	FIELD("secrets", BODY_LIST, "names of secrets that its programs use"),
 	FIELD("publish", BODY_LIST,
 	      "ports of the host that lead into it: [ADDRESS:]PORT:PORT, the host's first"),
+	FIELD("agent", BODY_TEXT, "the registered agent that runs in it"),
 	FIELD("snapshot", BODY_TEXT,
 	      "start from the files of this snapshot: its id, or the newest of its name"));
 
@@ -204,11 +206,14 @@ static void on_sandbox_created(void *arg, struct sandbox *s, const struct err *e
 
 static void create_sandbox(struct exchange *x)
 {
+	const char *agent = body_text(x->json, "agent");
 	struct create_options o;
 	struct err e = {0};
 
 	create_options_for(&o, x->api->manager, &x->caller);
 	if (v1_create_options(x->json, &v1_create_table, &o, &e) < 0 ||
+	    agents_fit(x->api->agents, x->api->manager, &x->caller, agent ? agent : "", &o, &e) <
+		    0 ||
 	    manager_times_check(x->api->manager, &o.ttl_ms, &o.idle_ms, &e) < 0 ||
 	    guard_refuse(&o.spec, &e) < 0) {
 		create_options_done(&o);

@@ -34,15 +34,10 @@ int cli_run_helper(char **argv)
 		"serve", "policy", "doctor", "selftest", "bench", "hook",   "mcp",
 		"audit", "token",  "create", "ps",	 "exec",  "cp",	    "ls",
 		"cat",	 "rm",	   "stats",  "logs",	 "pause", "resume", "snapshot",
-		"fork",	 "kill",   "shell",  "secret",	 "ca",	  "image"};
-	static const char *const not_built[] = {"agent"}; /* refused by name */
+		"fork",	 "kill",   "shell",  "secret",	 "ca",	  "image",  "agent"};
 	char path[PATH_MAX];
 	struct err e;
 
-	if (cli_is_one_of(argv[1], not_built, ARRAY_LEN(not_built))) {
-		err_set(&e, ERR_UNSUPPORTED, "%s: not built yet", argv[1]);
-		return cli_fail(&e);
-	}
 	if (!cli_is_one_of(argv[1], verbs, ARRAY_LEN(verbs))) {
 		err_set(&e, ERR_INVALID, "unknown command '%s'; see `cloche help`", argv[1]);
 		return cli_fail(&e);

@@ -130,6 +130,13 @@ struct egress_side {
 	struct loop_timer held;
 };
 
+/* Registered agents: <state>/agents. */
+struct agents_side {
+	struct ipc_agent *rows;
+	size_t count;
+	struct err err; /* the file cannot be read: nothing is registered, and nothing can be */
+};
+
 struct daemon {
 	struct loop *loop;
 	struct config *config;
@@ -161,6 +168,7 @@ struct daemon {
 	struct signer_side signer;
 	struct tls_side tls;
 	struct egress_side egress;
+	struct agents_side agents;
 	int names_dir;
 	struct config_network egress_settings; /* of the role that runs */
 	struct audit *audit;
@@ -381,6 +389,21 @@ void signer_pass_on(struct daemon *d, struct requester who, const struct ipc *m,
 void signer_renew(struct box *b);
 /* Hands rows (a sealed memfd; -1: none) on to egress. */
 void box_give_secrets(struct box *b, int rows);
+
+/* ---- agents.c: registered agents ---- */
+void agents_load(struct daemon *d);
+void agents_done(struct daemon *d);
+/* All of them, with the levels that hold now. */
+void agents_tell_front(struct daemon *d);
+broker_request agent_request_put, agent_request_delete;
+/* Is the agent of a boot registered, and its owner's? It may be "". */
+int agent_check_boot(const struct daemon *d, const struct ipc_boot *boot, struct err *e);
+/* The sandbox is of this agent from now on. */
+void agent_take_box(const struct daemon *d, const char *name, struct ipc_booted *info);
+/* Of the agent that runs in a sandbox, or if there is none, -1. Unregistered: 0. */
+int agent_level_of(const struct box *b);
+/* The most that this owner's tokens are trusted with. */
+int owner_trust(const struct daemon *d, const char *owner);
 
 /* ---- secrets_side.c: secrets and the CA of a box; <runtime>/boxes/ID.use ---- */
 int secrets_write_down(const struct box *b, struct err *e);

@@ -93,6 +93,8 @@ static broker_request *const requests[] = {
 	[IPC_QUIT] = request_quit,
 	[IPC_SECRET_USE] = signer_request_use,
 	[IPC_PONG] = request_pong,
+	[IPC_AGENT_PUT] = agent_request_put,
+	[IPC_AGENT_DELETE] = agent_request_delete,
 };
 
 static bool dispatch_request(struct daemon *d, const struct ipc *m)
@@ -187,6 +189,7 @@ void front_attach(struct daemon *d, int sock)
 	send_listeners(d);
 	f->was_told = true;
 	signer_tell_front(d);
+	agents_tell_front(d);
 	send_boxes(d);
 	front_news(d, &ready, -1);
 }

@@ -99,6 +99,8 @@ static int judge(struct box *b, struct err *e)
 	rc = add_operator(m, &b->d->config->network, request, e);
 	if (rc == 0 && owner[0])
 		rc = add_owner(b->d, m, owner, request, e);
+	if (agent_level_of(b) >= 0)
+		net_policy_ceiling(m, NET_BY_TRUST, trust_net(agent_level_of(b)), false, request);
 	if (rc == 0)
 		rc = net_policy_write(m, &front, e);
 	net_policy_free(m);

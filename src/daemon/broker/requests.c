@@ -17,7 +17,7 @@ struct box_request {
 	struct limits limits; /* as they were */
 	/* a claim: */
 	bool claims, transient;
-	char owner[IPC_ID];
+	char owner[IPC_ID], agent[IPC_NAME];
 };
 
 static struct box_request *request_new(struct box *b, struct requester who)
@@ -175,6 +175,8 @@ static int may_boot(struct daemon *d, const struct ipc_boot *boot, struct err *e
 		return -1;
 	if (boot->user_root && check_root(d, boot->owner, e) < 0)
 		return -1;
+	if (agent_check_boot(d, boot, e) < 0)
+		return -1;
 	if (d->unusable[boot->provider].kind) {
 		*e = d->unusable[boot->provider];
 		return -1;
@@ -234,6 +236,7 @@ void box_request_boot(struct daemon *d, struct requester who, const struct ipc *
 	info->level = m->boot.level;
 	info->provider = m->boot.provider;
 	info->of_host = str_equal(m->boot.image, "host");
+	agent_take_box(d, m->boot.agent, info);
 	row->boot(&b->i, &m->boot, on_booted, request_new(b, who));
 }
 
@@ -350,6 +353,7 @@ static void on_updated(void *arg, const struct provider_result *result, const st
 	if (!error && r->claims) {
 		memcpy(info->owner, r->owner, sizeof(info->owner));
 		info->transient = r->transient;
+		agent_take_box(b->d, r->agent, info);
 	}
 	if (!error && record_write(b, &r->err) < 0) {
 		b->i.row->update(&b->i, &r->limits, on_undone, r);
@@ -373,6 +377,8 @@ static int check_claim(struct box *b, const struct ipc_boot *boot, struct err *e
 	if (boot->volume_count || boot->tmpfs.count || boot->user_root)
 		return err_set(e, ERR_CONFLICT,
 			       "a prepared sandbox cannot be given volumes, a tmpfs or root");
+	if (agent_check_boot(b->d, boot, e) < 0)
+		return -1;
 	return check_token(b->d, boot->owner, &boot->limits, e);
 }
 
@@ -401,6 +407,7 @@ void box_request_update(struct daemon *d, struct requester who, const struct ipc
 	r->transient = m->boot.transient != 0;
 	r->limits = b->i.info.limits;
 	memcpy(r->owner, m->boot.owner, sizeof(r->owner));
+	memcpy(r->agent, m->boot.agent, sizeof(r->agent));
 	b->is_busy = true;
 	b->i.row->update(&b->i, &m->boot.limits, on_updated, r);
 }

@@ -96,6 +96,7 @@ static void on_file(void *arg, uint32_t events)
 	}
 	if (changed) {
 		front_send_tokens(d);
+		agents_tell_front(d);
 		network_judge_all(d);
 	}
 	if (has_ca)
@@ -232,6 +233,7 @@ static void reload_config(struct daemon *d)
 	network_judge_all(d);
 	front_send_config(d);
 	front_send_tokens(d);
+	agents_tell_front(d);
 }
 
 /* ---- the end ---- */
@@ -383,6 +385,7 @@ static int start_daemon(struct daemon *d, struct err *e)
 	roles_start_audit(d);
 	daemon_note(d, "daemon.start", d->config->state_dir, "done", "");
 	snapshot_remove_unfinished(d);
+	agents_load(d);
 	adopt_all(d);
 	if (tls_load(d, d->config, e) < 0 || listeners_open(d, e) < 0)
 		return -1;
@@ -428,6 +431,7 @@ static void await_audit(struct daemon *d)
 
 static void stop_daemon(struct daemon *d)
 {
+	agents_done(d);
 	if (!d->loop)
 		return;
 	listeners_close(d);

@@ -8,6 +8,7 @@
  */
 #include "daemon/roles/front.h"
 
+#include "agent/registry.h"
 #include "api/http/server.h"
 #include "audit/audit.h"
 #include "auth/tokens.h"
@@ -36,6 +37,7 @@ struct front {
 	struct store *store;
 	struct tokens *tokens;
 	struct manager *manager;
+	struct agents *agents;
 	struct config *config, *old_config;
 	struct api api;
 	bool serving, draining;
@@ -84,6 +86,15 @@ static void take_tokens(struct front *f, int fd)
 		log_error("tokens refused", "error", e.msg);
 	else
 		server_cut_revoked(f->api.server);
+}
+
+/* Without a list that makes sense the earlier one holds; the broker judges by its own. */
+static void take_agents(struct front *f, int fd)
+{
+	struct err e = {0};
+
+	if (agents_take(f->agents, fd, &e) < 0)
+		log_error("agents refused", "error", e.msg);
 }
 
 /* ---- connections ---- */
@@ -183,6 +194,9 @@ static void on_news(void *arg, const struct ipc *m, int fd)
 	case IPC_TOKENS:
 		take_tokens(f, fd);
 		break;
+	case IPC_AGENTS:
+		take_agents(f, fd);
+		break;
 	case IPC_PEER:
 		c.peer = m->peer;
 		/* fallthrough */
@@ -229,6 +243,7 @@ static int front_start(struct front *f, int broker_fd, int audit_fd, struct err 
 	f->config = must_alloc(malloc(sizeof(*f->config)));
 	config_init(f->config);
 	f->tokens = tokens_new();
+	f->agents = agents_new();
 	f->store = store_open(FRONT_DATABASE, note, sizeof(note), e);
 	if (!f->store)
 		return -1;
@@ -246,6 +261,8 @@ static int front_start(struct front *f, int broker_fd, int audit_fd, struct err 
 							 .arg = f});
 	f->api = (struct api){.loop = f->loop,
 			      .manager = f->manager,
+			      .broker = f->broker,
+			      .agents = f->agents,
 			      .audit = f->audit,
 			      .config = f->config,
 			      .tokens = f->tokens};
@@ -258,6 +275,7 @@ static void front_stop(struct front *f)
 	if (f->api.server)
 		api_stop(&f->api);
 	manager_free(f->manager);
+	agents_free(f->agents);
 	broker_close(f->broker);
 	audit_close(f->audit);
 	store_close(f->store);

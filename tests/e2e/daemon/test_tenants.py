@@ -18,7 +18,8 @@ SCOPES = {
         GET /v1/sandboxes  GET /v1/stats  GET {box}  GET {box}/execs  GET {exec}  GET {exec}/stream
         GET {box}/wait  GET {box}/stats  GET {box}/health  GET {box}/logs  GET /v1/events
         GET /v1/snapshots  GET /v1/policies  GET /v1/images  GET /v1/volumes
-        GET {box}/network  GET /v1/secrets  GET /v1/secrets/{name}""",
+        GET {box}/network  GET /v1/secrets  GET /v1/secrets/{name}
+        GET /v1/agents  GET /v1/agents/{id}  GET /v1/trust""",
     RUN: """POST /v1/run  POST /v1/run/batch  POST /v1/sandboxes  DELETE /v1/sandboxes
         PATCH {box}  DELETE {box}  POST {box}/exec  DELETE {exec}  GET {exec}/ws  POST {exec}/stdin
         POST {exec}/close_stdin  POST {exec}/signal  POST {exec}/resize
@@ -30,7 +31,8 @@ SCOPES = {
         POST {box}/files/move  POST {box}/files/chmod  POST {box}/files/search  GET {box}/files/tar
         PUT {box}/files/tar  GET {box}/files/watch  GET /v1/snapshots/{id}/tar  PUT /v1/snapshots/{id}/tar""",
     ADMIN: """GET /v1/tokens  POST /v1/tokens  DELETE /v1/tokens/{id}  GET /v1/audit
-        POST {box}/network/answer""",
+        POST {box}/network/answer
+        POST /v1/agents  PATCH /v1/agents/{id}  DELETE /v1/agents/{id}""",
 }
 
 
