@@ -776,9 +776,7 @@ def attempt(call):
         found = call()
     except Cannot as e:
         return "cannot", str(e)
-    except TimeoutError:
-        return "hung", ""
-    except subprocess.TimeoutExpired:
+    except (TimeoutError, subprocess.TimeoutExpired):
         return "hung", ""
     except OSError as e:
         name = errno.errorcode.get(e.errno, "") if isinstance(e.errno, int) else ""

@@ -221,7 +221,6 @@ static void reload_config(struct daemon *d)
 	probe_providers(d);
 	roles_start_remote(d);
 	roles_start_signer(d);
-	log_info("configuration read again", "file", d->config_file);
 	if (fixed[0]) {
 		log_warn("some settings need a restart of the daemon", "keys", fixed);
 		snprintf(why, sizeof(why), "needs a restart: %s", fixed);
@@ -234,6 +233,7 @@ static void reload_config(struct daemon *d)
 	front_send_config(d);
 	front_send_tokens(d);
 	agents_tell_front(d);
+	log_info("configuration read again", "file", d->config_file);
 }
 
 /* ---- the end ---- */
