@@ -327,6 +327,19 @@ static void say_guard(struct printer *p)
 			more(p, "%-13s %s", fields[i], buf);
 }
 
+static void say_tools(struct printer *p)
+{
+	const struct list *rules = &p->spec->tool_rules;
+
+	if (!rules->count)
+		return;
+	step(p, "tool calls",
+	     "judged before they are made, by `cloche hook` and `cloche mcp` only; "
+	     "the first rule that fits decides");
+	for (size_t i = 0; i < rules->count; i++)
+		more(p, "%s", rules->items[i]);
+}
+
 void policy_explain(const struct policy *policy, FILE *to)
 {
 	struct printer p = {.spec = &policy->spec, .to = to};
@@ -342,6 +355,7 @@ void policy_explain(const struct policy *policy, FILE *to)
 	say_privileges(&p);
 	say_layers(&p);
 	say_guard(&p);
+	say_tools(&p);
 	step(&p, "command", "%s",
 	     policy->spec.level == LEVEL_PROCESS ? "runs; what it leaves behind is killed"
 	     : policy->spec.tty			 ? "on a terminal of its own"

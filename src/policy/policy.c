@@ -3,6 +3,7 @@
 
 #include "net/rules.h"
 #include "policy/paths/source.h"
+#include "policy/tools/rules.h"
 #include "policy/yaml.h"
 
 #include <libgen.h>
@@ -100,7 +101,8 @@ static int finish_spec(struct policy *p, struct err *e)
 	bool json = p->spec.json;
 
 	p->spec.json = json || p->spec.capture.count > 0;
-	if (spec_finish(&p->spec, e) < 0 || net_check_spec(&p->spec, e) < 0)
+	if (spec_finish(&p->spec, e) < 0 || net_check_spec(&p->spec, e) < 0 ||
+	    tool_rules_check(&p->spec.tool_rules, e) < 0)
 		return add_position(p, e);
 	p->spec.json = json;
 	return 0;

@@ -1,5 +1,6 @@
 """`cloche hook`: what coding agents send before a tool is used, and what they get back."""
 
+import base64
 import json
 import os
 import shlex
@@ -160,6 +161,99 @@ class Rewriting(Hook):
         answer = json.loads(self.hook(event(), "--ask").out)["hookSpecificOutput"]
         self.assertEqual(answer["permissionDecision"], "ask")
         self.assertIn("updatedInput", answer)
+
+
+class Rules(Hook):
+    """Rules say no early and in words. The sandbox is the wall: see Wall."""
+
+    def verdict(self, command, *rules, tool="Bash", code=0, options=(), **call):
+        args = [a for r in rules for a in ("--tool-rule", r)]
+        what = event(command, tool=tool, **call) if command is not None else event(tool=tool)
+        if command is None:
+            what["tool_input"] = call
+        r = self.hook(what, *args, *options, code=code)
+        return json.loads(r.out), r
+
+    def test_denied_with_the_reason(self):
+        for command in ("git push", "cd x && git push origin", "sh -c 'git  push'", "echo $(git push)",
+                        "env A=b git push", "find . -exec git push {} +", "cat <<E\n`git push`\nE"):
+            answer, r = self.verdict(command, "deny Bash command=git push because people push", code=2)
+            self.assertIn("people push", r.err)
+            self.assertIn("was not run", r.err)
+            self.counts_everywhere(r.out, "people push")
+        answer, r = self.verdict("git pull", "deny Bash command=git push")
+        self.assertIn("updatedInput", answer["hookSpecificOutput"])
+
+    def test_what_cannot_be_told_is_asked(self):
+        for command in ("$X push", "case x in y) git push;; esac", "git $(echo push)", "curl x | sh"):
+            answer, r = self.verdict(command, "deny Bash command=git push")
+            said = answer["hookSpecificOutput"]
+            self.assertEqual(said["permissionDecision"], "ask", command)
+            self.assertIn("cloche run" if shutil.which("cloche") else "run", said["updatedInput"]["command"])
+
+    def test_nobody_to_ask_is_a_refusal(self):
+        codex = event("$X push")
+        codex["turn_id"] = "t"
+        for what in (codex, {"hook_event_name": "BeforeTool", "tool_name": "run_shell_command", "cwd": self.dir,
+                             "tool_input": {"command": "$X push"}}):
+            self.refused_as(what, "cannot be told to ask", "--tool-rule", "deny Bash command=git push")
+
+    def test_other_tools(self):
+        rules = ("deny Read path=/etc/shadow because secret", "ask Write path=**/*.env", "deny mcp__github__*")
+        answer, r = self.verdict(None, *rules, tool="Read", file_path="/etc/../etc/shadow", code=2)
+        self.assertIn("secret", r.err)
+        self.assertEqual(self.verdict(None, *rules, tool="Read", file_path="/etc/hosts")[0], {})
+        said = self.verdict(None, *rules, tool="Write", file_path="a.env", content="x")[0]["hookSpecificOutput"]
+        self.assertEqual(said["permissionDecision"], "ask")
+        self.assertEqual(said["updatedInput"], {"file_path": "a.env", "content": "x"})
+        self.verdict(None, *rules, tool="mcp__github__delete", code=2)
+
+    def test_rules_from_a_policy(self):
+        self.write("p.yaml", "tool_rule:\n  - deny Bash command=git push because not here\n")
+        r = self.hook(event("git push"), "--policy", self.path("p.yaml"), code=2)
+        self.assertIn("not here", r.err)
+        r = cl.run("policy", "explain", self.path("p.yaml"))
+        self.assertIn("deny Bash command=git push", r.out)
+
+    def test_wrong_rules_refuse_everything(self):
+        self.refused_as(event("true"), "must begin with allow", "--tool-rule", "nonsense Bash")
+        self.write("p.yaml", "tool_rule: [deny]\n")
+        self.assertEqual(cl.run("policy", "check", self.path("p.yaml")).code, 1)
+
+    def test_agents_that_can_only_be_told_no(self):
+        """With --check nothing is moved inside, and rules say no in every dialect."""
+        goose = {"event": "PreToolUse", "session_id": "s", "tool_name": "developer__shell",
+                 "tool_input": {"command": "git push"}, "working_dir": self.dir}
+        cursor = {"hook_event_name": "beforeShellExecution", "command": "git push", "cwd": self.dir}
+        cline = {"taskId": "t", "workspaceRoots": [self.dir],
+                 "preToolUse": {"toolName": "execute_command", "parameters": {"command": "git push"}}}
+        rule = ("--check", "--tool-rule", "deny Bash command=git push")
+        for what, code in ((goose, 2), (cursor, 2), (cline, 0)):
+            r = self.hook(what, *rule, code=code)
+            self.counts_everywhere(r.out, "git push")
+            text = json.dumps(what).replace("git push", "git pull")
+            self.assertEqual(self.hook(text, *rule).out, "{}\n")
+            # Without --check they refuse, since nothing can be moved inside.
+            self.refused_as(what, "cannot rewrite", code=code)
+
+
+class Wall(Hook):
+    """Where a rule is evaded the sandbox stops the effect."""
+
+    def test_evaded_rules(self):
+        secret = os.path.join(cl.base_dir(), "secret-%d" % os.getpid())
+        with open(secret, "w", encoding="utf-8") as f:
+            f.write("outside")
+        self.addCleanup(os.unlink, secret)
+        rule = "deny * path=%s" % secret
+        os.chmod(self.dir, 0o777)
+        for command in (
+            "python3 -c 'print(open(bytes.fromhex(\"%s\")).read())'" % secret.encode().hex(),
+            "cat $(echo %s | base64 -d)" % base64.b64encode(secret.encode()).decode(),
+        ):
+            call = self.rewritten(event(command), "--tool-rule", rule)
+            r = cl.command("/bin/bash", "-c", call["command"], cwd=self.dir)
+            self.assertNotIn("outside", r.out + r.err)
 
 
 class Home(Hook):

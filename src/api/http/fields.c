@@ -11,10 +11,11 @@
 
 /* Clients of the daemon may not name paths of the host (rule 4), nor options of a command line only. */
 static const char *const refused[] = {
-	"mount",   "mount_read", "mount_write", "forbid", "workspace", "apply",	       "apply_also",
-	"diff",	   "empty",	 "no_git",	"tools",  "file",      "policy",       "audit",
-	"json",	   "tty",	 "capture",	"env",	  "encoding",  "keep_control", "cwd_file",
-	"seccomp", "net_log",	 "secret",	"publish"};
+	"mount",      "mount_read",   "mount_write", "forbid",	"workspace", "apply",
+	"apply_also", "diff",	      "empty",	     "no_git",	"tools",     "file",
+	"policy",     "audit",	      "json",	     "tty",	"capture",   "env",
+	"encoding",   "keep_control", "cwd_file",    "seccomp", "net_log",   "secret",
+	"publish",    "tool_rule"};
 
 static const char *const limits[] = {"memory",	   "cpus",	"pids",
 				     "disk",	   "timeout",	"cpu_time",

@@ -144,7 +144,7 @@ const struct dialect *dialect_find(const json_t *event, struct err *e)
 	return NULL;
 }
 
-int dialect_check(const struct dialect *d, bool ask, struct err *e)
+int dialect_check_rewrite(const struct dialect *d, struct err *e)
 {
 	if (!d->rewrite)
 		return err_set(e, ERR_UNSUPPORTED,
@@ -154,11 +154,13 @@ int dialect_check(const struct dialect *d, bool ask, struct err *e)
 			       str_starts(d->agent, "Cursor")
 				       ? "; set this hook for preToolUse instead"
 				       : "");
-	if (ask && !d->can_ask)
-		return err_set(e, ERR_UNSUPPORTED,
-			       "%s cannot be told to ask; leave out --ask and let its own settings "
-			       "ask",
-			       d->agent);
+	return 0;
+}
+
+int dialect_check_ask(const struct dialect *d, const char *why, struct err *e)
+{
+	if (!d->can_ask)
+		return err_set(e, ERR_UNSUPPORTED, "%s cannot be told to ask; %s", d->agent, why);
 	return 0;
 }
 
@@ -178,8 +180,11 @@ int dialect_read(const struct dialect *d, const json_t *event, struct tool_call 
 		.session = json_string_value(member_at(event, d->session)),
 	};
 	/* beforeShellExecution has no tool: the event is the call. */
-	if (!ret->tool && !d->rewrite)
-		return dialect_check(d, false, e);
+	if (!ret->tool && !d->rewrite && text_at(event, "command")) {
+		ret->tool = "Shell";
+		ret->input = json_pack("{s:O}", "command", json_object_get(event, "command"));
+		return 0;
+	}
 	/* Copilot's toolArgs are JSON in a string in some versions. */
 	if (json_is_string(input))
 		ret->input = json_loads(json_string_value(input), JSON_REJECT_DUPLICATES, NULL);
@@ -194,9 +199,10 @@ int dialect_read(const struct dialect *d, const json_t *event, struct tool_call 
 
 /* ---- writing ---- */
 
-int dialect_write_rewrite(const struct dialect *d, bool ask, json_t *input, struct err *e)
+int dialect_write_rewrite(const struct dialect *d, bool ask, const char *reason, json_t *input,
+			  struct err *e)
 {
-	json_auto_t *answer = d->rewrite(ask ? "ask" : "allow", "runs in a cloche sandbox", input);
+	json_auto_t *answer = d->rewrite(ask ? "ask" : "allow", reason, input);
 	auto_free char *text = answer ? json_dumps(answer, JSON_COMPACT) : NULL;
 
 	if (!text || puts(text) < 0 || fflush(stdout) != 0)
@@ -204,16 +210,17 @@ int dialect_write_rewrite(const struct dialect *d, bool ask, json_t *input, stru
 	return 0;
 }
 
-int dialect_write_refusal(const struct dialect *d, const json_t *event, const struct err *e)
+int dialect_write_refusal(const struct dialect *d, const json_t *event, bool by_rule,
+			  const struct err *e)
 {
 	const char *name = event ? text_at(event, "hook_event_name") : NULL;
 	char text[sizeof(e->msg)], reason[sizeof(e->msg) + 128];
 
 	str_sanitise(text, sizeof(text), e->msg, strlen(e->msg));
-	snprintf(reason, sizeof(reason),
-		 "cloche: %s. The command was not run: without cloche it would run outside of a "
-		 "sandbox.",
-		 text);
+	snprintf(reason, sizeof(reason), "cloche: %s. %s", text,
+		 by_rule ? "A rule of the user refused this call. It was not run."
+			 : "The command was not run: without cloche it would run outside of a "
+			   "sandbox.");
 	refusal_print(stdout, name && strlen(name) < 64 ? name : NULL, reason);
 	fprintf(stderr, "%s\n", reason);
 	return d ? d->refusal_status : EXIT_REFUSED;

@@ -3,9 +3,9 @@
  *
  *   read      one JSON event from stdin                                        hook_cmd.c
  *   dialect   whose event is it, which tool is called with which arguments      dialect.c
- *   judge     is the tool a shell; where is the project (rules for other tools belong here)
- *                                                                               hook_cmd.c, place.c
- *   verdict   leave alone, rewrite, refuse                                      rewrite.c
+ *   judge     by the rules for tool calls; is the tool a shell; where is the project
+ *                                                             policy/tools, hook_cmd.c, place.c
+ *   verdict   leave alone, rewrite, ask, refuse                                 rewrite.c
  *   write     the verdict as that agent reads it                                dialect.c
  */
 #pragma once
@@ -29,20 +29,26 @@ const struct dialect *dialect_find(const json_t *event, struct err *e);
 /* Reads the tool call from the event; the caller frees ret->input. */
 int dialect_read(const struct dialect *d, const json_t *event, struct tool_call *ret,
 		 struct err *e);
-/* Refuses if this agent cannot be answered with a rewritten call, or not be told to ask. */
-int dialect_check(const struct dialect *d, bool ask, struct err *e);
+/* Refuses if this agent cannot be answered with a rewritten call. */
+int dialect_check_rewrite(const struct dialect *d, struct err *e);
+/* Refuses if this agent cannot be told to ask. why: what wants it. */
+int dialect_check_ask(const struct dialect *d, const char *why, struct err *e);
 /* Does a command start where the last one ended? */
 bool dialect_keeps_cwd(const struct dialect *d);
-/* Writes "run this instead"; input: the rewritten arguments. */
-int dialect_write_rewrite(const struct dialect *d, bool ask, json_t *input, struct err *e);
+/* Writes "run this instead"; input: the rewritten arguments; reason: for its user. */
+int dialect_write_rewrite(const struct dialect *d, bool ask, const char *reason, json_t *input,
+			  struct err *e);
 /* d NULL: the agent is not known. Returns the exit status. */
-int dialect_write_refusal(const struct dialect *d, const json_t *event, const struct err *e);
+int dialect_write_refusal(const struct dialect *d, const json_t *event, bool by_rule,
+			  const struct err *e);
 
 struct hook {
 	struct sandbox_spec spec;
 	struct list options; /* for `cloche run`, as given */
 	struct list tools;   /* --tool: further shells */
 	bool ask, session;
+	bool check;   /* --check: rules only, nothing is rewritten */
+	bool by_rule; /* a rule refused the call */
 	json_t *event;
 	const struct dialect *dialect;
 	struct tool_call call;

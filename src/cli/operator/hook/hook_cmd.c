@@ -13,34 +13,11 @@
 #include "cli/operator/cloched.h"
 #include "cli/verbs/client.h"
 #include "model/refusal.h"
+#include "policy/tools/rules.h"
 
 #include <signal.h>
 
 #define EVENT_MAX (16u << 20)
-
-/* Tools that pass a line to a shell. */
-static const char *const shells[] = {
-	"Bash",
-	"bash",
-	"Shell",
-	"shell",
-	"developer__shell",
-	"local_shell",
-	"shell_command",
-	"exec_command",
-	"container.exec",
-	"run_in_terminal",
-	"runInTerminal",
-	"runTerminalCommand",
-	"run_shell_command",
-	"run_commands",
-	"execute_command",
-};
-/* Members that look like a line for a shell: an unknown tool with one is refused. */
-static const char *const command_members[] = {"command",     "commands",     "cmd",
-					      "commandLine", "command_line", "shell_command"};
-/* Tools with such a member that is not for a shell. */
-static const char *const not_shells[] = {"apply_patch"};
 
 /* ---- crashes ---- */
 
@@ -82,6 +59,8 @@ static int read_options(struct hook *h, int argc, char **argv, struct err *e)
 			h->ask = true;
 		} else if (str_equal(argv[i], "--session")) {
 			h->session = true;
+		} else if (str_equal(argv[i], "--check")) {
+			h->check = true;
 		} else if (str_equal(argv[i], "--tool") && i + 1 < argc) {
 			list_add(&h->tools, argv[++i]);
 		} else {
@@ -90,6 +69,8 @@ static int read_options(struct hook *h, int argc, char **argv, struct err *e)
 		}
 	}
 	end = options_parse(&h->spec, (int)rest.count, rest.items, &o, e);
+	if (end >= 0 && tool_rules_check(&h->spec.tool_rules, e) < 0)
+		end = -1;
 	if (end >= 0 && (size_t)end < rest.count)
 		end = err_set(e, ERR_INVALID, "'%s' is no option; see `cloche help hook`",
 			      rest.items[end]);
@@ -121,18 +102,30 @@ static int read_event(struct hook *h, struct err *e)
 	return h->event ? 0 : err_set(e, ERR_INVALID, "the event is not JSON: %s", at.text);
 }
 
+/* By the user's rules. -1: refused, or nobody can be asked. */
+static int judge_rules(struct hook *h, struct tool_judgement *j, struct err *e)
+{
+	const struct tool_question q = {
+		.tool = h->call.tool, .args = h->call.input, .cwd = h->call.cwd};
+
+	tool_rules_judge(&h->spec.tool_rules, &q, j);
+	h->by_rule = j->verdict != TOOL_ALLOW;
+	if (j->verdict == TOOL_DENY)
+		return err_set(e, ERR_DENIED, "%s", j->reason);
+	if (j->verdict == TOOL_ASK && dialect_check_ask(h->dialect, j->reason, e) < 0)
+		return -1;
+	return 0;
+}
+
 /* 1: a shell; 0: another tool, left alone; -1: refused. */
 static int judge_tool(const struct hook *h, struct err *e)
 {
 	const char *tool = h->call.tool;
-	bool has_command = false;
 
-	if (cli_is_one_of(tool, shells, ARRAY_LEN(shells)) ||
+	if (tool_is_shell(tool) ||
 	    cli_is_one_of(tool, (const char *const *)h->tools.items, h->tools.count))
 		return 1;
-	for (size_t i = 0; i < ARRAY_LEN(command_members); i++)
-		has_command |= json_object_get(h->call.input, command_members[i]) != NULL;
-	if (!has_command || cli_is_one_of(tool, not_shells, ARRAY_LEN(not_shells)))
+	if (!tool_has_command(tool, h->call.input))
 		return 0;
 	return err_set(e, ERR_DENIED,
 		       "'%.64s' has a command, but is not known as a shell; if it is one: cloche "
@@ -146,9 +139,32 @@ static int leave_alone(struct err *e)
 	return fflush(stdout) == 0 ? 0 : err_set(e, ERR_SYSTEM, "stdout is closed");
 }
 
+/* What is not moved into a sandbox. */
+static int answer_unmoved(struct hook *h, const struct tool_judgement *j, struct err *e)
+{
+	if (j->verdict == TOOL_ASK)
+		return dialect_write_rewrite(h->dialect, true, j->reason, h->call.input, e);
+	return leave_alone(e);
+}
+
+static int move_inside(struct hook *h, const struct tool_judgement *j, struct err *e)
+{
+	bool ask = h->ask || j->verdict == TOOL_ASK;
+
+	if (dialect_check_rewrite(h->dialect, e) < 0 ||
+	    (ask && dialect_check_ask(h->dialect, "leave out --ask and let its own settings ask",
+				      e) < 0) ||
+	    hook_find_places(h, e) < 0 || hook_rewrite(h, e) < 0)
+		return -1;
+	return dialect_write_rewrite(h->dialect, ask,
+				     j->reason[0] ? j->reason : "runs in a cloche sandbox",
+				     h->call.input, e);
+}
+
 /* 0: answered; -1: refused. */
 static int run_hook(struct hook *h, int argc, char **argv, struct err *e)
 {
+	struct tool_judgement j;
 	int rc;
 
 	if (read_options(h, argc, argv, e) < 0 || read_event(h, e) < 0)
@@ -156,23 +172,29 @@ static int run_hook(struct hook *h, int argc, char **argv, struct err *e)
 	h->dialect = dialect_find(h->event, e);
 	if (!h->dialect || dialect_read(h->dialect, h->event, &h->call, e) < 0)
 		return -1;
-	rc = judge_tool(h, e);
-	if (rc == 0)
-		return leave_alone(e);
-	if (rc < 0 || dialect_check(h->dialect, h->ask, e) < 0 || hook_find_places(h, e) < 0 ||
-	    hook_rewrite(h, e) < 0)
+	if (judge_rules(h, &j, e) < 0)
 		return -1;
-	return dialect_write_rewrite(h->dialect, h->ask, h->call.input, e);
+	rc = h->check ? 0 : judge_tool(h, e);
+	h->by_rule = false;
+	if (rc == 0)
+		return answer_unmoved(h, &j, e);
+	return rc < 0 ? -1 : move_inside(h, &j, e);
 }
 
 static const char usage[] =
-	"usage: cloche hook [--ask] [--session] [--tool NAME] [OPTIONS of cloche run]\n\n"
+	"usage: cloche hook [--ask] [--session] [--check] [--tool NAME] [--tool-rule RULE]\n"
+	"                   [OPTIONS of cloche run]\n\n"
 	"A hook for coding agents: reads the event before a tool call from standard input and\n"
 	"answers with its command rewritten to run in a sandbox. Each command gets a fresh\n"
 	"copy-on-write view of the project; its changes are written back, control files not.\n\n"
 	"  --ask         let the agent ask before it runs the rewritten command\n"
 	"  --session     commands write to the project directly, for servers in the background;\n"
 	"                control files are put back when the command ends\n"
+	"  --check       judge calls by rules only, and move nothing into a sandbox: for agents "
+	"that\n"
+	"                can be told no, and nothing else\n"
+	"  --tool-rule R what a call may be, for any tool that the hook is set for: deny, ask or\n"
+	"                allow; `deny Bash command=git ** push because people push`\n"
 	"  --tool NAME   NAME is a shell too (known: Bash, Shell, run_in_terminal, ...)\n\n"
 	"Whatever fails is refused, by exit status 2 and by JSON. Settings: docs/hook.md\n";
 
@@ -189,7 +211,7 @@ int cmd_hook(int argc, char **argv)
 	prepare_for_crashes();
 	spec_init(&h.spec);
 	if (run_hook(&h, argc, argv, &e) < 0)
-		status = dialect_write_refusal(h.dialect, h.event, &e);
+		status = dialect_write_refusal(h.dialect, h.event, h.by_rule, &e);
 	json_decref(h.call.input);
 	json_decref(h.event);
 	list_done(&h.options);
