@@ -3,6 +3,7 @@
 
 #include "base/network.h"
 #include "policy/config_yaml.h"
+#include "policy/tools/rules.h"
 #include "wire/pack.h"
 
 #include <arpa/inet.h>
@@ -448,6 +449,9 @@ int config_finish(struct config *c, struct err *e)
 	    check_ceilings(c, e) < 0 || check_e2b(&c->e2b, e) < 0 || check_proxies(c, e) < 0 ||
 	    check_tls(c, e) < 0 || check_publish(c, e) < 0 || finish_network(c, e) < 0)
 		return -1;
+	for (uint32_t i = 0; i < c->tool_rule_count; i++)
+		if (tool_rule_check(c->tool_rules[i], e) < 0)
+			return err_wrap(e, "tools.rules");
 	if (!str_equal(c->sandbox.image, "host") && !config_image_find(c, c->sandbox.image))
 		return refuse_key(e, "sandbox.image", c->sandbox.image, " is not among images");
 	if (!*c->audit.file &&

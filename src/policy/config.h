@@ -47,6 +47,9 @@ struct config_volume {
 };
 
 #define CONFIG_UNSET 2
+#define CONFIG_TOOL_RULES 64
+#define CONFIG_TOOL_RULE 256
+#define CONFIG_INTERCEPTORS 8
 
 /* The operator's ceiling for networks of sandboxes, and how the daemon reaches the outside. */
 struct config_network {
@@ -159,6 +162,11 @@ struct config {
 	struct config_secret secrets[CONFIG_ITEMS];
 	struct config_tls tls;
 	struct config_network network;
+
+	/* Of agents' tool calls: rules, and agent types that judge, in their order. */
+	uint32_t tool_rule_count, interceptor_count;
+	char tool_rules[CONFIG_TOOL_RULES][CONFIG_TOOL_RULE];
+	char interceptors[CONFIG_INTERCEPTORS][CONFIG_NAME];
 
 	/* Host and Origin headers that are allowed besides the addresses of listen. */
 	uint32_t host_count, origin_count;

@@ -108,6 +108,10 @@ static const struct config_key keys[] = {
 	{"http", "allowed_origins", ITEMS(origins, origin_count, NULL)},
 	{"http", "trusted_proxies", ITEMS(proxies, proxy_count, NULL)},
 
+	{"", "tools", SECTION, 0, 0, 0, 0, NULL},
+	{"tools", "rules", ITEMS(tool_rules, tool_rule_count, NULL)},
+	{"tools", "interceptors", ITEMS(interceptors, interceptor_count, NULL)},
+
 	{"", "publish", SECTION, 0, 0, 0, 0, NULL},
 	{"publish", "addresses", ITEMS(publish_addresses, publish_address_count, NULL)},
 	{"publish", "ports", TEXT, AT(publish_ports), 0, 0, NULL},

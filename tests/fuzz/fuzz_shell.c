@@ -14,12 +14,10 @@ static void check_words(const char *text, size_t len)
 		return;
 	}
 	for (size_t i = 0; i < l.count; i++)
-		for (size_t j = 0; j < l.commands[i].count; j++) {
-			const struct shell_word *w = &l.commands[i].words[j];
-
-			PROMISE(w->text);
-			PROMISE(w->at + w->len <= len);
-		}
+		for (size_t j = 0; j < l.commands[i].count; j++)
+			PROMISE(l.commands[i].words[j].text);
+	for (size_t i = 0; i < l.place_count; i++)
+		PROMISE(l.places[i].text && l.places[i].at + l.places[i].len <= len);
 	shell_line_done(&l);
 }
 

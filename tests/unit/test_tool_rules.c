@@ -155,17 +155,16 @@ static void test_depth(void **state)
 
 static void test_spans(void **state)
 {
-	static const char text[] = "cp '/a b' \"/c\" $(x /d)";
+	static const char text[] = "cp '/a b' \"/c\" $(x /d) > /e";
 	struct shell_line l;
 	struct err e = {0};
-	const struct shell_command *c;
 
 	assert_int_equal(shell_read(text, strlen(text), &l, &e), 0);
-	c = &l.commands[0];
-	assert_string_equal(c->words[1].text, "/a b");
-	assert_memory_equal(text + c->words[1].at, "'/a b'", c->words[1].len);
-	assert_int_equal(c->words[2].len, 4);
-	assert_int_equal(l.commands[1].words[1].len, 0); /* inside $( ) */
+	assert_int_equal(l.place_count, 4); /* not what is inside $( ) */
+	assert_string_equal(l.places[1].text, "/a b");
+	assert_memory_equal(text + l.places[1].at, "'/a b'", l.places[1].len);
+	assert_int_equal(l.places[2].len, 4);
+	assert_memory_equal(text + l.places[3].at, "/e", l.places[3].len);
 	shell_line_done(&l);
 }
 

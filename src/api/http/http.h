@@ -175,6 +175,9 @@ int exchange_admit(struct exchange *x, const char *tenant, struct err *e);
 void exchange_decide(struct exchange *x, const char *target, const char *why,
 		     void (*then)(struct exchange *x));
 
+/* Writes what came of a tool call to the audit log, without waiting for it. */
+void exchange_note(struct exchange *x, const char *tool, const char *verdict, const char *why);
+
 /* ---- reading ---- */
 /* Header by name, any case; NULL if it is not there or the client has gone. */
 const char *exchange_header(const struct exchange *x, const char *name);

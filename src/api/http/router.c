@@ -440,6 +440,18 @@ void exchange_decide(struct exchange *x, const char *target, const char *why,
 	audit_write(x->api->audit, &entry, on_receipt, x);
 }
 
+void exchange_note(struct exchange *x, const char *tool, const char *verdict, const char *why)
+{
+	struct audit_entry entry;
+
+	if (!x->api->audit)
+		return;
+	exchange_audit_entry(x, &entry, verdict, why);
+	snprintf(entry.what, sizeof(entry.what), "tool");
+	str_sanitise(entry.target, sizeof(entry.target), tool, strlen(tool));
+	audit_write(x->api->audit, &entry, NULL, NULL);
+}
+
 /* The manager audits its own work; requests that reach a guest without the manager are audited here. */
 void router_call(struct exchange *x)
 {

@@ -1,6 +1,8 @@
 /* One MCP request that takes time: its life, its answers, messages on the way, and tools/call. */
 #include "api/mcp/mcp_internal.h"
 
+#include "agent/tool_call.h"
+
 #include <stdarg.h>
 
 #define TICK_MS 1000
@@ -99,10 +101,27 @@ static void send_event(struct mcp_call *c, json_t *message)
 	json_decref(message);
 }
 
+/* For REST: the result alone, or an error in that door's shape. */
+static void send_plain(struct mcp_call *c, json_t *message)
+{
+	json_t *result = json_object_get(message, "result");
+	const char *why = body_text(json_object_get(message, "error"), "message");
+
+	tool_result_outside(json_object_get(result, "structuredContent"),
+			    json_object_get(c->x->json, "paths"));
+	if (result)
+		exchange_json(c->x, 200, json_pack("{s:O}", "result", result));
+	else
+		exchange_fail(c->x, ERR_NOT_FOUND, "tool: %s", why ? why : "it did not work");
+	json_decref(message);
+}
+
 /* The last message of a call: plain JSON, or the end of its stream. */
 static void send_answer(struct mcp_call *c, json_t *message)
 {
-	if (c->streaming) {
+	if (c->plain) {
+		send_plain(c, message);
+	} else if (c->streaming) {
 		send_event(c, message);
 		end_stream(c);
 	} else {
@@ -114,8 +133,12 @@ static void send_answer(struct mcp_call *c, json_t *message)
 /* A cancelled request gets no JSON-RPC answer, but HTTP needs one: an empty stream. */
 static void end_quietly(struct mcp_call *c)
 {
-	start_stream(c);
-	end_stream(c);
+	if (c->plain) {
+		exchange_answer_gone(c->x);
+	} else {
+		start_stream(c);
+		end_stream(c);
+	}
 	free_call(c);
 }
 
@@ -282,6 +305,49 @@ double mcp_arg_number(const struct mcp_call *c, const char *name, double dflt)
 
 /* ---- start ---- */
 
+static void run_tool(struct mcp_call *c)
+{
+	c->run = c->tool->run;
+	if (c->tool->no_sandbox)
+		c->run(c);
+	else
+		mcp_call_with_sandbox(c, mcp_arg_text(c, "sandbox_id", NULL));
+}
+
+static void on_judged(void *arg, const struct tool_judgement *j)
+{
+	struct mcp_call *c = arg;
+
+	c->stop = NULL;
+	if (mcp_call_is_over(c))
+		return;
+	if (j->verdict == TOOL_ALLOW)
+		run_tool(c);
+	else
+		mcp_call_refuse(c,
+				"A rule of the user refuses this call%s: %s. Do without it, or "
+				"tell the user what you need it for.",
+				j->verdict == TOOL_ASK ? " unless somebody is asked, and nobody "
+							 "can be"
+						       : "",
+				j->reason);
+}
+
+/* What came through plain.c was judged by the names that its agent uses. */
+static void judge_tool(struct mcp_call *c)
+{
+	const struct mcp_question q = {
+		.x = c->x,
+		.call = {.tool = c->tool->name, .args = c->args, .cwd = "/workspace"},
+		.more_rules = json_object_get(c->session->options, "tool_rule"),
+	};
+
+	if (c->plain)
+		run_tool(c);
+	else
+		mcp_judge(&q, on_judged, c);
+}
+
 void mcp_call_tool(struct mcp_call *c)
 {
 	const char *name = body_text(c->params, "name");
@@ -308,11 +374,7 @@ void mcp_call_tool(struct mcp_call *c)
 		mcp_call_refuse(c, "%s.", e.msg);
 		return;
 	}
-	c->run = c->tool->run;
-	if (c->tool->no_sandbox)
-		c->run(c);
-	else
-		mcp_call_with_sandbox(c, mcp_arg_text(c, "sandbox_id", NULL));
+	judge_tool(c);
 }
 
 /* No list of ours ever changes: acknowledges, and keeps the stream open. */

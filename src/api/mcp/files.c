@@ -5,6 +5,7 @@
 
 #define READ_MAX (256u << 10)
 #define IMAGE_MAX (1u << 20)
+#define EDIT_MAX (4u << 20)
 #define LIST_MAX 2000
 #define LIST_BYTES (512u << 10)
 #define LINE_MAX_BYTES 1000
@@ -263,6 +264,75 @@ void mcp_write_file(struct mcp_call *c)
 		put.bytes = decoded;
 	}
 	mcp_call_guest(c, call_put(c->box, &put, on_written, c));
+}
+
+/* ---- editing: the whole file is read, changed and replaced ---- */
+
+/* Copies the file with the texts replaced; returns how often. */
+static size_t replace_text(struct buf *to, const char *text, size_t len, const json_t *args)
+{
+	const json_t *old = json_object_get(args, "old"), *fresh = json_object_get(args, "new");
+	size_t old_len = json_string_length(old), count = 0;
+	const char *end = text + len, *at;
+
+	while ((at = memmem(text, (size_t)(end - text), json_string_value(old), old_len))) {
+		buf_add(to, text, (size_t)(at - text));
+		buf_add(to, json_string_value(fresh), json_string_length(fresh));
+		text = at + old_len;
+		count++;
+	}
+	buf_add(to, text, (size_t)(end - text));
+	return count;
+}
+
+static void on_edited(void *arg, const struct answer *a, const struct err *e)
+{
+	struct mcp_call *c = arg;
+	const struct file_job *j = c->work;
+
+	if (job_ended(c, e))
+		mcp_call_structured(c,
+				    json_pack("{s:s, s:I, s:I}", "path",
+					      mcp_arg_text(c, "path", ""), "replaced",
+					      (json_int_t)j->most, "size", (json_int_t)a->count));
+}
+
+static void on_got_to_edit(void *arg, const struct answer *a, const struct err *e)
+{
+	struct mcp_call *c = arg;
+	struct file_job *j = c->work;
+	struct file_put put = {.path = j->path};
+
+	if (!job_ended(c, e) || !mcp_call_box(c))
+		return;
+	if (a->info->size > a->len) {
+		mcp_call_refuse(c, "edit_file: the file has more than %u bytes.", EDIT_MAX);
+		return;
+	}
+	j->most = replace_text(&j->bytes, a->bytes, a->len, c->args);
+	if (j->most == 0 || (j->most > 1 && !body_flag(c->args, "all"))) {
+		mcp_call_refuse(c,
+				"edit_file: the old text is in '%.200s' %zu times. Give a text "
+				"that is there exactly once%s.",
+				j->path, j->most, j->most ? ", or set all" : "");
+		return;
+	}
+	put.mode = a->info->mode & 0777;
+	put.bytes = j->bytes.len ? buf_head(&j->bytes) : "";
+	put.len = j->bytes.len;
+	mcp_call_guest(c, call_put(c->box, &put, on_edited, c));
+}
+
+void mcp_edit_file(struct mcp_call *c)
+{
+	struct file_job *j = job_new(c, mcp_arg_text(c, "path", ""));
+
+	if (!j)
+		return;
+	if (json_string_length(json_object_get(c->args, "old")) == 0)
+		mcp_call_refuse(c, "edit_file: the old text is empty. write_file makes a file.");
+	else
+		mcp_call_guest(c, call_get(c->box, j->path, EDIT_MAX, on_got_to_edit, c));
 }
 
 /* ---- lists ---- */

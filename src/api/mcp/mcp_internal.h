@@ -11,6 +11,7 @@
 #include "base/base.h"
 #include "api/mcp/mcp.h"
 #include "api/rest/rest.h"
+#include "policy/tools/rules.h"
 
 #define MCP_URI "cloche://sandboxes/"
 #define MCP_SESSION_ID 33
@@ -56,6 +57,7 @@ struct mcp_call {
 	struct sse sse;
 	bool waiting; /* for the default sandbox to be made */
 	bool cancelled;
+	bool plain; /* answered as REST answers (plain.c) */
 	unsigned ticks;
 	struct loop_timer tick;
 	/* tools/call */
@@ -179,12 +181,24 @@ json_t *mcp_prompt_get(const char *name, const json_t *args, struct err *e);
 typedef void mcp_handler(struct mcp_call *c);
 mcp_handler mcp_call_tool, mcp_call_listen; /* call.c */
 mcp_handler mcp_run_code, mcp_run_command, mcp_process_start, mcp_process_poll, mcp_process_write,
-	mcp_process_kill;						     /* run.c */
-mcp_handler mcp_read_file, mcp_write_file, mcp_list_files, mcp_search_files; /* files.c */
+	mcp_process_kill; /* run.c */
+mcp_handler mcp_read_file, mcp_write_file, mcp_edit_file, mcp_list_files,
+	mcp_search_files; /* files.c */
 mcp_handler mcp_sandbox_create, mcp_sandbox_list, mcp_sandbox_destroy, mcp_snapshot, mcp_restore,
 	mcp_get_url; /* boxes.c */
 /* Answers that a file cannot be used, in words for a model. */
 void mcp_file_error(struct mcp_call *c, const char *path, const struct err *e);
+
+/* ---- judge.c ---- */
+struct mcp_question {
+	struct exchange *x;
+	struct tool_question call;
+	const json_t
+		*more_rules; /* of the session or the request: they can only refuse more; or NULL */
+};
+/* May be called from within mcp_judge; never if the exchange's client has gone meanwhile. */
+typedef void (*mcp_judged)(void *arg, const struct tool_judgement *j);
+void mcp_judge(const struct mcp_question *q, mcp_judged done, void *arg);
 
 /* ---- resources.c ---- */
 mcp_handler mcp_resources_list, mcp_resources_read;

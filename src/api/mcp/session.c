@@ -149,16 +149,17 @@ struct mcp_state *mcp_state(struct api *api)
 
 /* Options that a client may set for its sandboxes; the caller's ceiling still holds. */
 static const char *const session_fields[] = {
-	"memory",	   "cpus",	"pids",		"disk",	    "timeout", "cpu_time",
-	"open_files",	   "file_size", "output_limit", "env",	    "workdir", "hostname",
-	"require",	   "image",	"root",		"level",    "net",     "optional",
-	"volumes",	   "allow",	"deny",		"net_rate", "net_tx",  "net_rx",
-	"net_connections", "net_names", "net_requests",
+	"memory",	   "cpus",	"pids",		"disk",	     "timeout", "cpu_time",
+	"open_files",	   "file_size", "output_limit", "env",	     "workdir", "hostname",
+	"require",	   "image",	"root",		"level",     "net",	"optional",
+	"volumes",	   "allow",	"deny",		"net_rate",  "net_tx",	"net_rx",
+	"net_connections", "net_names", "net_requests", "tool_rule",
 };
 
 static const struct body_table session_table =
 	BODY_TABLE(BODY_WITH_SPEC, FIELD("env", BODY_ENV, "variables of every command"),
-		   FIELD("volumes", BODY_ITEMS, "directories to show", .items = &v1_volume_table));
+		   FIELD("volumes", BODY_ITEMS, "directories to show", .items = &v1_volume_table),
+		   FIELD("tool_rule", BODY_LIST, "rules for its tool calls"));
 
 static int check_names(const json_t *options, struct err *e)
 {
@@ -197,12 +198,20 @@ static void default_output(struct sandbox_spec *spec)
 		spec->limits.output_bytes = OUTPUT_MAX;
 }
 
+static int check_rules(const json_t *options, struct err *e)
+{
+	auto_list struct list rules = {0};
+
+	body_list(options, "tool_rule", &rules);
+	return tool_rules_check(&rules, e);
+}
+
 static int apply_options(struct create_options *o, json_t *options, struct err *e)
 {
 	if (check_names(options, e) < 0)
 		return -1;
 	rename_targets(json_object_get(options, "volumes"));
-	if (body_check(options, &session_table, e) < 0 ||
+	if (body_check(options, &session_table, e) < 0 || check_rules(options, e) < 0 ||
 	    v1_create_options(options, &session_table, o, e) < 0)
 		return -1;
 	default_output(&o->spec);

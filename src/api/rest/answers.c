@@ -105,6 +105,8 @@ static const struct {
 		       "sandbox:string elsewhere:boolean"},
 	{"TrustRule", "from:string to:string from_trust:integer to_trust:integer "
 		      "may_talk:boolean may_delegate:boolean"},
+	{"ToolVerdict", "verdict:string reason:string rule:string call?:object"},
+	{"ToolResult", "result:object"},
 	{"Tokens", "tokens:[Token]"},
 	{"AuditRecord", "seq:integer time:string who:string what:string target:string "
 			"verdict:string why:string from?:string prev:string hash:string"},
@@ -184,6 +186,8 @@ static const struct {
 	{"PATCH /v1/agents/{id}", "changeAgent", "200:Agent"},
 	{"DELETE /v1/agents/{id}", "unregisterAgent", "204"},
 	{"GET /v1/trust", "getTrust", "200:Trust"},
+	{"POST /v1/tools/check", "checkToolCall", "200:ToolVerdict"},
+	{"POST /v1/tools/call", "callTool", "200:ToolResult"},
 	{"GET /v1/snapshots", "listSnapshots", "200:Snapshots"},
 	{"DELETE /v1/snapshots/{id}", "deleteSnapshot", "204"},
 	{"GET /v1/snapshots/{id}/tar", "exportSnapshot", "200:application/x-tar"},

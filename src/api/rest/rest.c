@@ -25,6 +25,11 @@ static const struct route routes[] = {
 	 "Runs many, so many at a time; application/x-ndjson streams results as they end",
 	 &v1_batch_table},
 
+	{"POST", "/v1/tools/check", v1_tool_check, READ, BODY_JSON_BIG, 0,
+	 "What would come of a tool call: allow, deny, ask, or rewrite", &v1_tool_check_table},
+	{"POST", "/v1/tools/call", v1_tool_call, RUN | FILES, BODY_JSON_BIG, 0,
+	 "Makes a tool call in a sandbox", &v1_tool_call_table},
+
 	{"POST", "/v1/sandboxes", v1_create, RUN, BODY_JSON, 0, "Makes a sandbox",
 	 &v1_create_table},
 	{"GET", "/v1/sandboxes", v1_list, READ, BODY_NONE, 0,

@@ -58,6 +58,7 @@ rest_handler v1_exec; /* exec.c */
 rest_handler v1_execs, v1_exec_inspect, v1_exec_kill, v1_exec_stream, v1_exec_stdin, v1_exec_signal,
 	v1_exec_resize;	 /* execs.c */
 rest_handler v1_exec_ws; /* exec_ws.c */
+rest_handler v1_tool_check, v1_tool_call; /* api/mcp/plain.c */
 rest_handler v1_run;	 /* run_task.c */
 rest_handler v1_batch;	 /* batch.c */
 rest_handler v1_file_get, v1_file_put, v1_file_delete, v1_file_mkdir, v1_file_move,
@@ -77,6 +78,7 @@ int v1_read_network(const struct sandbox *s, const json_t *body, struct sandbox_
 /* The names in "secrets": before the spec is finished (it has a network then), and behind that. */
 int v1_imply_network(const json_t *body, struct sandbox_spec *s, struct err *e);
 int v1_take_secrets(const json_t *body, struct sandbox_spec *s, struct err *e);
+extern const struct body_table v1_tool_check_table, v1_tool_call_table;
 extern const struct body_table v1_network_table, v1_question_table;
 extern const struct body_table v1_create_table, v1_patch_table, v1_timeout_table, v1_snapshot_table,
 	v1_fork_table, v1_empty_table, v1_exec_table, v1_stdin_table, v1_signal_table,

@@ -46,6 +46,9 @@ void shell_line_done(struct shell_line *l)
 		free(l->commands[i].words);
 		list_done(&l->commands[i].files);
 	}
+	for (size_t i = 0; i < l->place_count; i++)
+		free(l->places[i].text);
+	free(l->places);
 	free(l->commands);
 	*l = (struct shell_line){0};
 }
@@ -438,11 +441,23 @@ static int begin_here(struct shell_reader *r, size_t command, bool tabs)
 	return 0;
 }
 
+static void note_place(const struct shell_reader *r, const char *text, size_t at)
+{
+	struct shell_line *l = r->line;
+
+	if (r->depth > 0)
+		return;
+	l->places = array_room(l->places, l->place_count, &l->place_room, sizeof(*l->places));
+	l->places[l->place_count++] =
+		(struct shell_place){.text = str_copy(text), .at = at, .len = r->at - at};
+}
+
 /* The word behind a redirection: a file, unless it is a descriptor. */
 static int read_target(struct shell_reader *r, size_t command, bool is_text, bool may_be_fd)
 {
 	struct word_text w = {.known = true};
 	bool known;
+	size_t at;
 	char *text;
 
 	skip_blanks(r);
@@ -452,6 +467,7 @@ static int read_target(struct shell_reader *r, size_t command, bool is_text, boo
 	}
 	if (ends_word(peek(r, 0)))
 		return fail(r, "a redirection without a file");
+	at = r->at;
 	if (read_word(r, &w) < 0) {
 		buf_done(&w.text);
 		return -1;
@@ -460,6 +476,8 @@ static int read_target(struct shell_reader *r, size_t command, bool is_text, boo
 	text = take_text(&w);
 	if (!known && !is_text)
 		shell_unclear(r->line, "the name of a redirection's file is not known");
+	if (known && !is_text)
+		note_place(r, text, at);
 	if (is_text || !known || (may_be_fd && str_only(text, STR_DIGITS "-", 1, 12)))
 		free(text);
 	else
@@ -571,8 +589,9 @@ static int take_word(struct shell_reader *r, size_t command, struct word_text *w
 	/* Without a bracket that closes it, one that opens is no pattern. */
 	known = known || str_equal(text, "[") || str_equal(text, "[[");
 	word = shell_add_word(c);
-	*word = (struct shell_word){
-		.text = text, .known = known, .at = at, .len = r->depth == 0 ? r->at - at : 0};
+	*word = (struct shell_word){.text = text, .known = known};
+	if (known)
+		note_place(r, text, at);
 	return 0;
 }
 

@@ -19,8 +19,12 @@
 struct shell_word {
 	char *text; /* without quotes; of a word that is not known: with '?' for what is not */
 	bool known; /* no variable, glob, substitution or brace is in it */
-	size_t at;  /* where it stands in the line, with its quotes */
-	size_t len; /* 0: not in the line itself, but in something quoted there */
+};
+
+/* A word or a redirection's file of the line itself, not of something quoted in it; its text is known. */
+struct shell_place {
+	char *text;
+	size_t at, len; /* with its quotes */
 };
 
 struct shell_command {
@@ -33,6 +37,8 @@ struct shell_command {
 struct shell_line {
 	struct shell_command *commands;
 	size_t count, room;
+	struct shell_place *places; /* in their order */
+	size_t place_count, place_room;
 	char unclear[160]; /* "": all commands are here. Else: what hides others */
 };
 

@@ -1,0 +1,159 @@
+"""Tool calls of agents at the daemon: /v1/tools/check and /v1/tools/call, and the rules of sessions of MCP."""
+
+import json
+
+import harness
+
+HOST = {"/home/me/app": "/workspace", "/home/me/data": "/data"}
+_daemon = None
+
+
+def setUpModule():
+    global _daemon
+    _daemon = harness.Daemon("tools:\n  rules:\n    - deny Bash command=git ** push because people push\n"
+                             "    - ask * path=**/*.env\n    - deny mcp__github__*\n")
+    _daemon.start()
+
+
+def tearDownModule():
+    _daemon.stop()
+    _daemon.remove()
+
+
+class Tools(harness.Case):
+    @property
+    def d(self):
+        return _daemon
+
+    def check(self, tool, arguments, **more):
+        r = self.d.post("/v1/tools/check", dict(more, tool=tool, arguments=arguments))
+        self.assertEqual(r.status, 200, r)
+        return r.json
+
+    def call(self, tool, arguments, **more):
+        return self.d.post("/v1/tools/call", dict(more, tool=tool, arguments=arguments))
+
+    def done(self, tool, arguments, **more):
+        r = self.call(tool, arguments, **more)
+        self.assertEqual(r.status, 200, r)
+        result = r.json["result"]
+        self.assertFalse(result["isError"], result)
+        return result["structuredContent"]
+
+    def audited(self, tool):
+        r = self.d.get("/v1/audit?target=" + tool)
+        return [(e["verdict"], e["why"]) for e in r.json["records"] if e["what"] == "tool"] if r.status == 200 else r
+
+
+class Check(Tools):
+    def test_verdicts(self):
+        self.assertEqual(self.check("Bash", {"command": "git pull"})["verdict"], "allow")
+        no = self.check("Bash", {"command": "cd x; git -C y push"})
+        self.assertEqual((no["verdict"], no["reason"]), ("deny", "people push"))
+        self.assertEqual(self.check("run_shell_command", {"command": "git push"})["verdict"], "deny")
+        self.assertEqual(self.check("Bash", {"command": "git $X"})["verdict"], "ask")
+        self.assertEqual(self.check("Write", {"file_path": "/a/x.env", "content": ""})["verdict"], "ask")
+        self.assertEqual(self.check("mcp__github__x", {})["verdict"], "deny")
+
+    def test_a_request_may_only_narrow(self):
+        more = {"tool_rule": ["deny Read", "allow Bash"]}
+        self.assertEqual(self.check("Read", {"file_path": "/x"}, **more)["verdict"], "deny")
+        self.assertEqual(self.check("Bash", {"command": "git push"}, **more)["verdict"], "deny")
+        bad = self.check("Read", {"file_path": "/x"}, tool_rule=["nonsense"])
+        self.assertEqual(bad["verdict"], "deny")
+
+    def test_rewriting(self):
+        def call(tool, arguments):
+            answer = self.check(tool, arguments, paths=HOST)
+            self.assertEqual(answer["verdict"], "rewrite")
+            return answer["call"]["tool"], answer["call"]["arguments"]
+
+        self.assertEqual(call("Read", {"file_path": "/home/me/app/a", "limit": 5}), ("read_file", {"path": "/workspace/a"}))
+        self.assertEqual(call("Write", {"file_path": "/home/me/data/./x", "content": "é"}),
+                         ("write_file", {"path": "/data/x", "content": "é"}))
+        self.assertEqual(call("Edit", {"file_path": "/etc/x", "old_string": "a", "new_string": "b"}),
+                         ("edit_file", {"path": "/etc/x", "old": "a", "new": "b"}))
+        self.assertEqual(call("Grep", {"pattern": "x+", "path": "/home/me/app"}),
+                         ("search_files", {"content": "x+", "regex": True, "path": "/workspace"}))
+        self.assertEqual(call("Glob", {"pattern": "*.py"}), ("search_files", {"glob": "*.py"}))
+        self.assertEqual(call("WebFetch", {"url": "https://x/'$(id)"}),
+                         ("run_command", {"command": "curl -sSfL --max-time 30 -- 'https://x/'\\''$(id)'"}))
+        line = "cat '/home/me/app/a b' \"/home/me/data/c\" > /home/me/app/out; cp /home/me/apple $(x /home/me/app)"
+        self.assertEqual(call("Bash", {"command": line, "timeout": 1500}), ("run_command", {"command":
+            "cat '/workspace/a b' '/data/c' > '/workspace/out'; cp /home/me/apple $(x /home/me/app)", "timeout": 1.5}))
+        self.assertEqual(self.check("mcp__other__tool", {}, paths=HOST)["verdict"], "allow")
+
+    def test_bad_requests(self):
+        self.assertEqual(self.d.post("/v1/tools/check", {"arguments": {}}).status, 400)
+        self.assertEqual(self.d.post("/v1/tools/check", {"tool": "x", "nonsense": 1}).status, 400)
+        self.assertEqual(self.d.post("/v1/tools/check", {"tool": "x", "paths": {"/a": 1}}).status, 400)
+
+
+class Call(Tools):
+    def test_round_trip(self):
+        path = "/home/me/app/dir/a.txt"
+        how = {"paths": HOST, "session": "round"}
+        self.assertEqual(self.done("Write", {"file_path": path, "content": "one two two\n"}, **how)["path"], path)
+        self.assertEqual(self.done("Read", {"file_path": path}, **how)["content"], "one two two\n")
+        r = self.call("Edit", {"file_path": path, "old_string": "two", "new_string": "3"}, **how).json["result"]
+        self.assertIn("2 times", r["content"][0]["text"])
+        edited = self.done("Edit", {"file_path": path, "old_string": "two", "new_string": "3", "replace_all": True}, **how)
+        self.assertEqual(edited, {"path": path, "replaced": 2, "size": 8})
+        ran = self.done("Bash", {"command": "cat %s; pwd" % path}, **how)
+        self.assertEqual(ran["stdout"], "one 3 3\n/workspace\n")
+        found = self.done("Grep", {"pattern": "one", "path": "/home/me/app"}, **how)["matches"]
+        self.assertEqual([m["path"] for m in found], [path])
+        self.assertEqual(self.done("run_code", {"code": "print(6*7)"}, **how)["stdout"], "42\n")
+
+    def test_sessions_share_nothing(self):
+        self.done("Write", {"file_path": "/workspace/x", "content": "1"}, session="a")
+        r = self.call("Read", {"file_path": "/workspace/x"}, session="b").json["result"]
+        self.assertTrue(r["isError"])
+
+    def test_refused(self):
+        self.assertError(self.call("Bash", {"command": "git push"}), 403, "denied")
+        self.assertIn("people push", self.call("Bash", {"command": "git push"}).json["error"]["message"])
+        ask = {"file_path": "/workspace/a.env", "content": "x"}
+        self.assertError(self.call("Write", ask), 403, "denied")
+        self.done("Write", ask, approved=True)
+        self.assertError(self.call("Bash", {"command": "git push"}, approved=True), 403, "denied")
+        self.assertError(self.call("mcp__other__tool", {}), 404)
+        self.assertTrue(self.call("Read", {}).json["result"]["isError"])
+
+    def test_every_verdict_is_in_the_audit_log(self):
+        self.check("NoteDeny", {"path": "/x"}, tool_rule=["deny NoteDeny because of it"])
+        self.check("NoteAllow", {})
+        harness.until(lambda: self.audited("NoteAllow"))
+        self.assertEqual(self.audited("NoteAllow"), [("allow", "")])
+        self.assertEqual(self.audited("NoteDeny"), [("deny", "of it")])
+
+    def test_a_token_without_the_scopes(self):
+        token = self.d.token("reader", "--scopes", "read")
+        r = self.d.post("/v1/tools/call", {"tool": "Bash", "arguments": {"command": "true"}}, token=token)
+        self.assertEqual(r.status, 403)
+        self.assertEqual(self.d.post("/v1/tools/check", {"tool": "x"}, token=token).status, 200)
+
+
+class Sessions(Tools):
+    """The tools of MCP are judged by the operator's rules and by those of `cloche mcp --tool-rule`."""
+
+    def test_rules_of_a_session(self):
+        how = {"Accept": "application/json, text/event-stream", "Content-Type": "application/json"}
+
+        def ask(method, params, **headers):
+            body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})
+            return self.d.request("POST", "/mcp", body, dict(how, **headers))
+
+        hello = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+        bad = ask("initialize", dict(hello, _meta={"cloche/options": {"tool_rule": ["nonsense"]}}))
+        self.assertEqual(bad.status, 400)
+        r = ask("initialize", dict(hello, _meta={"cloche/options": {"tool_rule": ["deny write_file because no"]}}))
+        session = {"Mcp-Session-Id": r.headers["Mcp-Session-Id"]}
+
+        def tool(name, **arguments):
+            return ask("tools/call", {"name": name, "arguments": arguments}, **session).json["result"]
+
+        self.assertIn("refuses this call: no", tool("write_file", path="x", content="")["content"][0]["text"])
+        self.assertIn("people push", tool("run_command", command="git push")["content"][0]["text"])
+        self.assertIn("nobody", tool("run_command", command="$X")["content"][0]["text"])
+        self.assertFalse(tool("run_command", command="echo ok")["isError"])
