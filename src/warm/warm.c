@@ -310,24 +310,54 @@ static unsigned find_masks(const struct warm_settings *t)
 	return proc < 0 ? ~0u : procfs_look(proc, t->caller_is_root);
 }
 
+/* 0 once an order to make a warm sandbox is there; -1: the warm host is gone. */
+static int await_order(int control, char *ret)
+{
+	int fds[KEEPER_MAX_FDS], old = -1;
+	struct err e;
+
+	while (message_receive(control, ret, 1, fds, &e) == 0) {
+		if (*ret == LANE_MAKE || *ret == LANE_MAKE_FIRST)
+			return 0;
+		if (*ret == LANE_KEEP)
+			old = fds[0];
+		else
+			close_fd(&old);
+	}
+	return -1;
+}
+
+/* KEEP and DROP, after the next sandbox was made: it has no copy of the fd, and need not wait for us. */
+static void bury_last(int control)
+{
+	int fds[KEEPER_MAX_FDS], old = -1;
+	struct err e;
+	char byte;
+
+	if (message_receive(control, &byte, 1, fds, &e) == 0)
+		old = fds[0];
+	(void)message_receive(control, &byte, 1, fds, &e);
+	close_fd(&old);
+}
+
 /* Makes one warm sandbox after the other, until the warm host closes the socket. */
 static void serve(const struct sandbox_recipe *w)
 {
 	struct lane_network network = {.counters = NET_COUNTERS_NONE};
-	int old[KEEPER_MAX_FDS];
 	struct err e;
-	char byte;
+	char order;
 
 	/* If this fails, a new network is made and tried again. */
 	(void)look_at_network(&network, &e);
-	while (message_receive(w->control, &byte, 1, old, &e) == 0) {
+	while (await_order(w->control, &order) == 0) {
 		struct warm_message m = {.news = WARM_GONE};
 		int status = 0;
 		pid_t pid = -1;
 
-		close_fd(&old[0]);
 		if (renew_network(w->control, &network, &m.told.err) == 0)
 			pid = make_sandbox(w, &m.told.err);
+		if (order == LANE_MAKE_FIRST)
+			bury_last(w->control);
 		if (pid < 0)
 			m.news = WARM_FAILED;
 		else
@@ -415,11 +445,32 @@ int lane_process_start(const struct warm_settings *t, int index, const int *join
 	return 0;
 }
 
-int lane_process_make_sandbox(const struct lane_process *s, int old)
+static int give_order(const struct lane_process *s, enum lane_order order, int fd)
 {
+	const char byte = (char)order;
 	struct err e;
 
-	return message_send(s->control, "c", 1, &old, old >= 0, &e);
+	return message_send(s->control, &byte, 1, &fd, fd >= 0, &e);
+}
+
+static int hand_over(const struct lane_process *s, int old)
+{
+	int rc = give_order(s, LANE_KEEP, old);
+
+	close(old);
+	return rc < 0 ? rc : give_order(s, LANE_DROP, -1);
+}
+
+int lane_process_make_sandbox(const struct lane_process *s, int old, bool is_small)
+{
+	if (old < 0)
+		return give_order(s, LANE_MAKE, -1);
+	if (!is_small)
+		return hand_over(s, old) < 0 ? -1 : give_order(s, LANE_MAKE, -1);
+	if (give_order(s, LANE_MAKE_FIRST, -1) == 0)
+		return hand_over(s, old);
+	close(old);
+	return -1;
 }
 
 int lane_process_receive(const struct lane_process *s, struct warm_message *ret,

@@ -93,9 +93,12 @@ struct warm_message {
 
 #define WARM_OUT_OF_MEMORY 42
 
+/* KEEP comes with the mount namespace of the last warm sandbox; MAKE_FIRST is followed by KEEP and DROP. */
+enum lane_order { LANE_KEEP = 'k', LANE_DROP = 'd', LANE_MAKE = 'm', LANE_MAKE_FIRST = 'f' };
+
 struct lane_process {
 	pid_t pid;
-	int control; /* SEQPACKET: a byte asks for a warm sandbox; struct warm_message with fds comes back */
+	int control; /* SEQPACKET: a byte (enum lane_order); struct warm_message with fds comes back */
 	int dns; /* the name server's socket */
 };
 
@@ -116,10 +119,12 @@ int lane_process_start(const struct warm_settings *t, int index, const int *join
 		       struct err *e);
 /*
  * Asks for a warm sandbox; the answer comes on control. old: the mount namespace of the last one,
- * or -1. The lane closes it first, so that no request has to wait until the kernel has torn it
- * down.
+ * or -1; it is closed. Whoever closes a mount namespace last waits for an RCU grace period of the whole
+ * host, which any tenant can draw out. So that is always the lane, and no request waits for it: our own fd
+ * is closed between LANE_KEEP and LANE_DROP. is_small: what lies in the old sandbox may stay until the next
+ * one is made; else it would count against the next one's memory.
  */
-int lane_process_make_sandbox(const struct lane_process *s, int old);
+int lane_process_make_sandbox(const struct lane_process *s, int old, bool is_small);
 /*
  * Takes one message. WARM_READY comes with WARM_FDS, the last three of which are our ends of the
  * task's streams, if there is a spawner. The spawner receives namespace fds in their place (up to

@@ -10,6 +10,7 @@
 #include "sandbox/inside/message.h"
 
 #include <sys/mman.h>
+#include <sys/vfs.h>
 
 #define FAILURES_MAX 16
 #define REVIVE_FIRST_MS 500
@@ -82,15 +83,27 @@ static void clear_sandbox(struct lane *s)
 
 static void stop_lane(struct lane *s);
 
-static int order_sandbox(struct lane *s, int old)
+#define SMALL (1 << 20)
+
+/* Do the files of the last task take little of the memory that the next one may have? */
+static bool left_little(const struct lane *s)
+{
+	struct statfs fs;
+
+	return s->scratch >= 0 && fstatfs(s->scratch, &fs) == 0 &&
+	       (fs.f_blocks - fs.f_bfree) * (uint64_t)fs.f_bsize <= SMALL;
+}
+
+static int order_sandbox(struct lane *s, int old, bool is_small)
 {
 	s->host->pages[s->index].task = 0;
-	return lane_process_make_sandbox(&s->process, old);
+	return lane_process_make_sandbox(&s->process, old, is_small);
 }
 
 /* The lane has buried the last warm sandbox: it makes the next one. */
 static void renew(struct lane *s)
 {
+	bool is_small = left_little(s);
 	int mounts = take_fd(&s->mounts);
 
 	clear_sandbox(s);
@@ -102,9 +115,12 @@ static void renew(struct lane *s)
 		return;
 	}
 	/* After too many failures in a row, trying again would only keep the processors busy. */
-	if (s->host->failures > FAILURES_MAX || order_sandbox(s, mounts) < 0)
+	if (s->host->failures > FAILURES_MAX) {
+		close_fd(&mounts);
 		lane_set_broken(s);
-	close_fd(&mounts);
+	} else if (order_sandbox(s, mounts, is_small) < 0) {
+		lane_set_broken(s);
+	}
 }
 
 /* Kills the warm sandbox; its task is still to be reaped. */
@@ -343,7 +359,7 @@ static void start_lane(struct lane *s)
 			       &n->why) < 0)
 		return;
 	if (lane_watch(s, &s->control, s->process.control, on_control) == 0 &&
-	    lane_watch(s, &s->dns, s->process.dns, on_dns) == 0 && order_sandbox(s, -1) == 0)
+	    lane_watch(s, &s->dns, s->process.dns, on_dns) == 0 && order_sandbox(s, -1, true) == 0)
 		s->state = LANE_MAKING;
 }
 
