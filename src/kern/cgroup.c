@@ -1,5 +1,6 @@
 #include "kern/cgroup.h"
 
+#include "kern/cgroup_group.h"
 #include "kern/dirents.h"
 #include "kern/sys.h"
 
@@ -123,16 +124,28 @@ static void close_parent(struct cgroup *c, int i)
 	c->parents[i] = -1;
 }
 
-/* Makes c->name below parent; a leftover of a dead keeper with our pid is taken away first. */
+/* A leftover of a dead keeper with our pid is taken away first. */
+static int make_new(int parent, const char *name)
+{
+	int rc = -1;
+
+	errno = ENOENT;
+	/* Somebody else may remove the group as soon as it is made, since it is empty. */
+	for (int tries = 0; rc < 0 && errno == ENOENT && tries < 100; tries++)
+		if (cgroup_group_make(parent, name) == 0)
+			rc = mkdirat(parent, name, 0755);
+	if (rc < 0 && errno == EEXIST && unlinkat(parent, name, AT_REMOVEDIR) == 0)
+		rc = mkdirat(parent, name, 0755);
+	return rc;
+}
+
+/* Makes c->name below parent. */
 static int make_dir(struct cgroup *c, int parent)
 {
 	int fd;
 
-	if (mkdirat(parent, c->name, 0755) < 0) {
-		if (errno != EEXIST || unlinkat(parent, c->name, AT_REMOVEDIR) < 0 ||
-		    mkdirat(parent, c->name, 0755) < 0)
-			return -1;
-	}
+	if (make_new(parent, c->name) < 0)
+		return -1;
 	fd = openat(parent, c->name, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (fd < 0)
 		unlinkat(parent, c->name, AT_REMOVEDIR);
@@ -512,9 +525,10 @@ static void remove_dir(const struct cgroup *c, int parent)
 	/* The last task may still be on its way out (EBUSY): a moment is enough. */
 	for (int tries = 0; tries < 200; tries++) {
 		if (unlinkat(parent, c->name, AT_REMOVEDIR) == 0 || errno != EBUSY)
-			return;
+			break;
 		poll(NULL, 0, 1);
 	}
+	cgroup_group_drop(parent, c->name);
 }
 
 /* Last made, first removed: a keeper that dies meanwhile leaves at least the first; see cgroup_sweep. */
@@ -589,33 +603,6 @@ bool cgroup_open(struct cgroup *c, const char *table, const char *name)
 	return open_dirs(c);
 }
 
-static void list_below(int dir, const char *prefix, struct list *ret)
-{
-	auto_close int fd = dir < 0 ? -1 : openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	struct dirents_entry at;
-	struct dirents list;
-
-	dirents_start(&list, fd);
-	while (fd >= 0 && dirents_next(&list, &at)) {
-		bool known = !str_starts(at.name, prefix);
-
-		for (size_t i = 0; i < ret->count && !known; i++)
-			known = str_equal(ret->items[i], at.name);
-		if (!known)
-			list_add(ret, at.name);
-	}
-}
-
-void cgroup_list(const char *table, const char *prefix, struct list *ret)
-{
-	struct cgroup_place p;
-
-	cgroup_place_open(&p, table);
-	for (int i = 0; i < CGROUP_CONTROLLERS; i++)
-		list_below(p.parents[i], prefix, ret);
-	cgroup_place_close(&p);
-}
-
 void cgroup_close(struct cgroup *c)
 {
 	for (int i = 0; i < CGROUP_CONTROLLERS; i++) {
@@ -627,10 +614,13 @@ void cgroup_close(struct cgroup *c)
 
 static bool try_remove(const int parents[CGROUP_CONTROLLERS], const char *name)
 {
-	for (int i = CGROUP_CONTROLLERS - 1; i >= 0; i--)
-		if (parents[i] >= 0 && unlinkat(parents[i], name, AT_REMOVEDIR) < 0 &&
-		    errno == EBUSY)
+	for (int i = CGROUP_CONTROLLERS - 1; i >= 0; i--) {
+		if (parents[i] < 0)
+			continue;
+		if (unlinkat(parents[i], name, AT_REMOVEDIR) < 0 && errno == EBUSY)
 			return false;
+		cgroup_group_drop(parents[i], name);
+	}
 	return true;
 }
 

@@ -25,6 +25,8 @@ enum cgroup_controller {
 	CGROUP_CONTROLLERS
 };
 
+#define CGROUP_NAME 128
+
 /* The place where cgroups are made, opened once by a process that handles many. */
 struct cgroup_place {
 	int version;
@@ -35,7 +37,7 @@ struct cgroup_place {
 struct cgroup {
 	int version;	  /* 0: none to be had, 1 or 2 */
 	char table[4096]; /* /proc/self/cgroup */
-	char name[64];
+	char name[CGROUP_NAME];
 	int parents[CGROUP_CONTROLLERS]; /* v2 uses [0] only; -1 where not used */
 	int dirs[CGROUP_CONTROLLERS];
 	layer_set layers; /* what is limited by it */
@@ -77,8 +79,6 @@ void cgroup_init_at(struct cgroup *c, const struct cgroup_place *p, const char *
  */
 bool cgroup_open(struct cgroup *c, const char *table, const char *name);
 bool cgroup_open_at(struct cgroup *c, const struct cgroup_place *p, const char *name);
-/* The names of all cgroups in that place that begin with prefix, each once. */
-void cgroup_list(const char *table, const char *prefix, struct list *ret);
 /* Closes what is open, and leaves the cgroup as it is. */
 void cgroup_close(struct cgroup *c);
 /* True if the controllers are on v2: then it must exist before the child is cloned into it. */

@@ -99,7 +99,7 @@ enum lane_order { LANE_KEEP = 'k', LANE_DROP = 'd', LANE_MAKE = 'm', LANE_MAKE_F
 struct lane_process {
 	pid_t pid;
 	int control; /* SEQPACKET: a byte (enum lane_order); struct warm_message with fds comes back */
-	int dns; /* the name server's socket */
+	int dns;     /* the name server's socket */
 };
 
 /* What a spawner does in each new warm sandbox. */

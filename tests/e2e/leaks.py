@@ -129,8 +129,8 @@ def _all_cgroups():
 
 
 def _daemon_of(name):
-    """cloche-box-DAEMON-SANDBOX, and -SLOT."""
-    return name.split("-")[2] if name.startswith("cloche-box-") else None
+    """cloche-box-DAEMON-SANDBOX, and -LANE; cloche-for-DAEMON-OWNER."""
+    return name.split("-")[2] if name.startswith(("cloche-box-", "cloche-for-")) else None
 
 
 def _other_daemons(ours):

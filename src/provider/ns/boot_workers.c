@@ -124,7 +124,7 @@ static int open_volume(const struct provider_host *h, const struct ipc_volume *v
 	return fd;
 }
 
-static int send_job(struct boot_worker *w, const struct ns_sandbox *s, struct err *e)
+static int send_job(struct boot_worker *w, struct ns_sandbox *s, struct err *e)
 {
 	static struct boot_job job;
 	const struct provider_host *h = w->ns->host;
@@ -139,7 +139,8 @@ static int send_job(struct boot_worker *w, const struct ns_sandbox *s, struct er
 				.preload_count = h->config->warm.preload_count};
 	memcpy(job.preload, h->config->warm.preload, sizeof(job.preload));
 	snprintf(job.image, sizeof(job.image), "%s", image ? image->path : "host");
-	ns_cgroup_name(s, job.cgroup);
+	ns_cgroup_choose(s);
+	snprintf(job.cgroup, sizeof(job.cgroup), "%s", s->cgroup);
 	fds[0] = s->listener;
 	for (uint32_t i = 0; i < s->boot->volume_count; i++) {
 		fds[count] = open_volume(h, &s->boot->volumes[i], e);

@@ -5,6 +5,7 @@
 #include "provider/ns/ns_internal.h"
 
 #include "base/log.h"
+#include "kern/cgroup_group.h"
 #include "kern/sys.h"
 #include "provider/record_0_1.h"
 #include "wire/guest.h"
@@ -95,9 +96,35 @@ static void keep_ranges_in_use(struct ns *ns)
 
 /* ---- its cgroup ---- */
 
-void ns_cgroup_name(const struct ns_sandbox *s, char ret[CGROUP_NAME])
+#define BOX "cloche-box-%s-"
+#define GROUP "cloche-for-%s-"
+
+static void name_alone(const struct ns_sandbox *s, char ret[CGROUP_NAME])
 {
-	snprintf(ret, CGROUP_NAME, "cloche-box-%s-%s", s->ns->host->tag, s->i->info.id);
+	snprintf(ret, CGROUP_NAME, BOX "%s", s->ns->host->tag, s->i->info.id);
+}
+
+/*
+ * All cgroups of an owner are in one group, so that each owner has the same share of the processors: it does
+ * not matter how many sandboxes and lanes of warm hosts compute. Two owners in one group would only share.
+ */
+static void name_in_group(const struct ns_sandbox *s, char ret[CGROUP_NAME])
+{
+	uint32_t sum = 2166136261;
+
+	for (const char *c = s->i->info.owner; *c; c++)
+		sum = (sum ^ (uint8_t)*c) * 16777619;
+	snprintf(ret, CGROUP_NAME, GROUP "%08x/" BOX "%s", s->ns->host->tag, sum, s->ns->host->tag,
+		 s->i->info.id);
+}
+
+void ns_cgroup_choose(struct ns_sandbox *s)
+{
+	/* Nobody knows whose a sandbox of the pool will be, and a cgroup stays where it is. */
+	if (str_equal(s->boot->owner, "-"))
+		name_alone(s, s->cgroup);
+	else
+		name_in_group(s, s->cgroup);
 }
 
 /* A daemon in other cgroups made it, so its cgroup is elsewhere. */
@@ -106,11 +133,30 @@ static bool is_of_another(const struct ns_sandbox *s)
 	return s->at.cgroup_table[0] && !str_equal(s->at.cgroup_table, s->ns->cgroup_table);
 }
 
-bool ns_cgroup(const struct ns_sandbox *s, struct cgroup *ret)
+const char *ns_cgroup_name(struct ns_sandbox *s)
 {
-	char name[CGROUP_NAME];
+	char alone[CGROUP_NAME], likely[CGROUP_NAME], groups[CGROUP_NAME];
+	struct cgroup_place other;
 
-	ns_cgroup_name(s, name);
+	if (s->cgroup[0])
+		return s->cgroup;
+	name_alone(s, alone);
+	name_in_group(s, likely);
+	snprintf(groups, sizeof(groups), GROUP, s->ns->host->tag);
+	if (!is_of_another(s)) {
+		cgroup_group_find(&s->ns->cgroups, groups, likely, alone, s->cgroup);
+		return s->cgroup;
+	}
+	cgroup_place_open(&other, s->at.cgroup_table);
+	cgroup_group_find(&other, groups, likely, alone, s->cgroup);
+	cgroup_place_close(&other);
+	return s->cgroup;
+}
+
+bool ns_cgroup(struct ns_sandbox *s, struct cgroup *ret)
+{
+	const char *name = ns_cgroup_name(s);
+
 	return is_of_another(s) ? cgroup_open(ret, s->at.cgroup_table, name)
 				: cgroup_open_at(ret, &s->ns->cgroups, name);
 }
@@ -228,12 +274,11 @@ static int open_link(const struct ns_sandbox *s, struct err *e)
 #define INSIST_MS 50
 
 /* False: not yet. Tasks leave a cgroup a moment after they are dead. */
-static bool clear_cgroups(const struct ns_sandbox *s)
+static bool clear_cgroups(struct ns_sandbox *s)
 {
+	const char *name = ns_cgroup_name(s);
 	struct cgroup c;
-	char name[CGROUP_NAME];
 
-	ns_cgroup_name(s, name);
 	/* What was left without a record (no pid) may have been a warm host. */
 	if ((s->at.warm_host_lanes || !s->at.pid) && !boot_remove_lanes(&s->ns->cgroups, name))
 		return false;
@@ -499,7 +544,7 @@ static int compare_cgroup(const struct ns_sandbox *s, struct err *e)
 		return 0;
 	if (io_read_path(text, sizeof(text), "/proc/%d/cgroup", (int)s->at.pid) <= 0)
 		return cannot_compare(s, e);
-	ns_cgroup_name(s, name);
+	name_alone(s, name);
 	return strstr(text, name) ? 0 : refuse_adoption(e, "it is not in its cgroup");
 }
 
@@ -577,10 +622,11 @@ static void ns_adopt(struct instance *i, provider_done done, void *arg)
 static void ns_find_leftovers(struct provider_host *h)
 {
 	struct list names = {0};
-	char prefix[CGROUP_NAME];
+	char prefix[CGROUP_NAME], groups[CGROUP_NAME];
 
-	snprintf(prefix, sizeof(prefix), "cloche-box-%s-", h->tag);
-	cgroup_list(ns_of(h)->cgroups.table, prefix, &names);
+	snprintf(prefix, sizeof(prefix), BOX, h->tag);
+	snprintf(groups, sizeof(groups), GROUP, h->tag);
+	cgroup_list(ns_of(h)->cgroups.table, prefix, groups, &names);
 	for (size_t i = 0; i < names.count; i++) {
 		const char *rest = names.items[i] + strlen(prefix);
 		char id[IPC_ID] = "";

@@ -10,7 +10,6 @@
 #define ID_RANGES                                                                                  \
 	0x3ff0 /* of 65536 ids each, from ID_RANGE_FIRST on; below are those of cloche run */
 #define ID_RANGE_FIRST 0x4000
-#define CGROUP_NAME 64
 
 struct ns_sandbox;
 
@@ -71,6 +70,7 @@ struct ns_sandbox {
 	struct loop_watch death;
 	struct loop_timer timer; /* freezing, or clearing away */
 	int64_t dying_since_ns;
+	char cgroup[CGROUP_NAME]; /* "": not looked for yet */
 	void (*frozen)(struct ns_sandbox *s, const struct err *e);
 	int64_t freeze_until_ns;
 	unsigned freeze_tries;
@@ -84,9 +84,12 @@ struct ns *ns_of(const struct provider_host *h);
 struct ns_sandbox *ns_sandbox(struct instance *i);
 /* Answers the call that goes on, if there is one. */
 void ns_answer(struct ns_sandbox *s, const struct provider_result *r, const struct err *e);
-void ns_cgroup_name(const struct ns_sandbox *s, char ret[CGROUP_NAME]);
+/* Where its cgroup is made. */
+void ns_cgroup_choose(struct ns_sandbox *s);
+/* Where its cgroup is, if it has one. */
+const char *ns_cgroup_name(struct ns_sandbox *s);
 /* Opens its cgroup; false if it has none. */
-bool ns_cgroup(const struct ns_sandbox *s, struct cgroup *ret);
+bool ns_cgroup(struct ns_sandbox *s, struct cgroup *ret);
 /* The tmpfs with all files that the sandbox has written; -1 on error. */
 int ns_scratch(const struct ns_sandbox *s, struct err *e);
 /* Called by a boot worker: e is set, or result and pidfd (which is taken) are. */

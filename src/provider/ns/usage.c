@@ -61,7 +61,7 @@ static bool has_limits(const struct limits *before, const struct limits *wanted)
 	return memcmp(&now, wanted, sizeof(now)) == 0;
 }
 
-static int resize_cgroup(const struct ns_sandbox *s, const struct limits *l, struct err *e)
+static int resize_cgroup(struct ns_sandbox *s, const struct limits *l, struct err *e)
 {
 	const struct limits *now = &s->i->info.limits;
 	struct cgroup c;
@@ -111,7 +111,7 @@ void ns_update(struct instance *i, const struct limits *l, provider_done done, v
 
 /* ---- stats ---- */
 
-static void add_cgroup(const struct ns_sandbox *s, struct ipc_stats *ret)
+static void add_cgroup(struct ns_sandbox *s, struct ipc_stats *ret)
 {
 	struct cgroup_usage usage;
 	struct cgroup_stats stats;
@@ -122,12 +122,8 @@ static void add_cgroup(const struct ns_sandbox *s, struct ipc_stats *ret)
 	cgroup_read_usage(&c, &usage);
 	cgroup_read_stats(&c, &stats);
 	cgroup_close(&c);
-	if (s->at.warm_host_lanes) {
-		char name[CGROUP_NAME];
-
-		ns_cgroup_name(s, name);
-		boot_add_lane_stats(&s->ns->cgroups, name, &stats);
-	}
+	if (s->at.warm_host_lanes)
+		boot_add_lane_stats(&s->ns->cgroups, ns_cgroup_name(s), &stats);
 	ret->memory_bytes = usage.memory_bytes;
 	ret->memory_peak_bytes = stats.memory_peak_bytes;
 	ret->cpu_us = stats.cpu_us;
@@ -143,7 +139,7 @@ static void add_cgroup(const struct ns_sandbox *s, struct ipc_stats *ret)
 void ns_stats(struct instance *i, provider_done done, void *arg)
 {
 	struct provider_result r = {.fd = -1, .stats.pids_peak = -1};
-	const struct ns_sandbox *s = ns_sandbox(i);
+	struct ns_sandbox *s = ns_sandbox(i);
 	struct err ignored;
 	struct statfs fs;
 

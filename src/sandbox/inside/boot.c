@@ -149,14 +149,14 @@ static void close_joins(struct guest_start *g)
 
 static void name_lane(char *ret, size_t size, const char *cgroup_name, unsigned lane)
 {
-	snprintf(ret, size, "%.50s-%u", cgroup_name, lane);
+	snprintf(ret, size, "%.*s-%u", CGROUP_NAME - 16, cgroup_name, lane);
 }
 
 /* Opens the cgroup of one lane; false: there is none. */
 static bool open_lane(struct cgroup *c, const struct cgroup_place *cgroups, const char *cgroup_name,
 		      unsigned lane)
 {
-	char name[64];
+	char name[CGROUP_NAME];
 
 	name_lane(name, sizeof(name), cgroup_name, lane);
 	return lane < WARM_HOST_LANES && cgroup_open_at(c, cgroups, name);
@@ -205,7 +205,7 @@ static void make_lanes(const struct boot_request *r, struct guest_start *g,
 	unsigned count = 0, kind = 0, of_kind = 0;
 	struct limits limits;
 	struct cgroup c;
-	char name[64];
+	char name[CGROUP_NAME];
 	int joins = 0;
 
 	for (unsigned k = 0; k < WARM_KINDS; k++)

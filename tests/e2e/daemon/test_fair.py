@@ -2,6 +2,7 @@
 clock's idea of fast: the attacks here made others wait for seconds."""
 
 import http.client
+import os
 import threading
 import time
 import unittest
@@ -187,6 +188,60 @@ class Admission(served.Case):
         self.daemon.reload()
         waiting.join(harness.DEADLINE)
         self.assertEqual(done, [201])
+
+
+class Groups(served.Case):
+    """The cgroups of one owner are in one group, so that the kernel shares out processors among owners."""
+
+    settings = "pool_size: 1\n"
+
+    def made(self, name):
+        """Paths of all cgroups with this in the last part of their names."""
+        return [os.path.join(top, n) for top, names, _ in os.walk("/sys/fs/cgroup") for n in names if name in n]
+
+    def groups(self, *boxes):
+        """The group of each of these sandboxes; None: it has none."""
+        found = []
+        for box in boxes:
+            places = {os.path.basename(os.path.dirname(path)) for path in self.made(box.id)}
+            if not places:
+                self.skipTest("sandboxes have no cgroup here")
+            groups = {p for p in places if p.startswith("cloche-for-%s-" % self.daemon.tag())}
+            self.assertLessEqual(len(groups), 1, places)
+            found.append(groups.pop() if groups else None)
+        return found
+
+    def test_an_owner_has_one_group(self):
+        one, other = self.daemon.token("one"), self.daemon.token("two")
+        boxes = [harness.Box(self.daemon, key, hostname="own") for key in (one, one, other)]
+        first, second, third = self.groups(*boxes)
+        self.assertIsNotNone(first)
+        self.assertEqual(first, second)
+        self.assertIsNotNone(third)
+        self.assertNotEqual(first, third)
+        self.check_after_a_restart(boxes)
+
+    def check_after_a_restart(self, boxes):
+        """They are found again, and no group is left without members."""
+        before = self.groups(*boxes)
+        self.daemon.kill()
+        self.daemon.start()
+        self.assertEqual(self.groups(*boxes), before)
+        boxes[0].get("")
+        self.assertGreater(boxes[0].get("/stats").json["memory_bytes"], 0)
+        self.daemon.delete("/v1/sandboxes")
+        harness.until(lambda: not self.made("cloche-for-" + self.daemon.tag()), "the end of the groups")
+
+    def test_a_warm_host_is_in_it_with_its_lanes(self):
+        key = self.daemon.token("runs")
+        for _ in range(2):
+            harness.until(lambda: self.daemon.post("/v1/run", {"code": "print(1)", "language": "python"}, token=key)
+                          .json["layers"].get("recycled"), "a warm run")
+        lanes = [path for path in self.made("cloche-box-" + self.daemon.tag()) if path[-2:] == "-0" or path[-2:] == "-1"]
+        if not lanes:
+            self.skipTest("lanes have no cgroup here")
+        for path in lanes:
+            self.assertIn("/cloche-for-%s-" % self.daemon.tag(), path)
 
 
 class LongLists(served.Case):

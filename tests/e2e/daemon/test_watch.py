@@ -236,6 +236,6 @@ class Leftovers(Own):
         d.stop()
         left = [path.replace(box.id, "a" * 20) + "-3" for path in made]
         for path in left:
-            os.mkdir(path)
+            os.makedirs(path)
         d.start()
         until(lambda: not any(map(os.path.exists, left)), "the end of what was left")

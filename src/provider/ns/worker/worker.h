@@ -22,7 +22,7 @@ struct boot_job {
 	uint8_t root;
 	uint8_t is_ephemeral;	 /* the daemon is ephemeral: no sandbox outlives it */
 	char image[CONFIG_PATH]; /* "host", or the operator's path */
-	char cgroup[64];
+	char cgroup[CGROUP_NAME];
 	uint32_t lanes;		/* of each kind that a warm host starts with */
 	uint32_t preload_count; /* of its interpreter */
 	char preload[CONFIG_ITEMS][CONFIG_NAME];
