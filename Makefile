@@ -85,12 +85,12 @@ EGRESS_SRC   := $(wildcard src/egress/main.c)
 EGRESS_LIBS  := openssl libcares libnghttp2
 PRELOAD_SRC  := $(call folder,warm/preload)
 # In the static programs, without libraries.
-MUSL_SRC := $(filter-out $(PRELOAD_SRC),$(call folder,base model kern wire net policy/paths sandbox warm)) \
+MUSL_SRC := $(filter-out $(PRELOAD_SRC),$(call folder,base model kern wire net policy/paths disk sandbox warm)) \
 	  $(wildcard src/image/*.c)
 # In the programs with libraries and in the unit tests: everything but main functions and the above.
 MAIN_SRC := src/cli/launcher/cloche.c src/cli/operator/cloched.c src/guest/link/main.c \
 	  $(WORKER_SRC) $(REMOTE_SRC) $(IMAGE_SRC) $(TLS_SRC) $(EGRESS_SRC) $(PRELOAD_SRC)
-CORE_SRC := $(filter-out $(MAIN_SRC),$(call folder,base model kern wire net auth policy audit store keys sandbox warm \
+CORE_SRC := $(filter-out $(MAIN_SRC),$(call folder,base model kern wire net auth policy audit store keys disk sandbox warm \
 	  image egress guest provider manager calls agent api daemon cli lib))
 CONFORMANCE_SRC := $(wildcard tests/clients/mcp_fixtures.c)
 LIB_SRC   := $(wildcard src/lib/*.c src/base/*.c)

@@ -27,6 +27,8 @@ int guest_serve(const struct guest_options *o);
 
 /* `cloche-guest pack`: the trees of a scratch directory (cwd), as one tar on fd 1. */
 int guest_pack(void);
+/* `cloche-guest pack-was`: of these only what was changed in the skeleton of the root, on a disk that is used again. */
+int guest_pack_was(void);
 /* `cloche-guest check`: is the tar on fd 0 one that may be restored? */
 int guest_check(void);
 /*

@@ -15,6 +15,12 @@ void id_map_range(struct id_map *ret, uint32_t base)
 	snprintf(ret->text, sizeof(ret->text), "0 %u %u\n", base, RANGE);
 }
 
+void id_map_disk(struct id_map *ret, uint32_t base)
+{
+	snprintf(ret->text, sizeof(ret->text), "0 %u %u\n%u 0 1\n", base, RANGE,
+		 USERNS_DISK_OUTER);
+}
+
 void id_map_one(struct id_map *ret, uint32_t id, uint32_t owner)
 {
 	snprintf(ret->text, sizeof(ret->text), "%u %u 1\n", owner, id);

@@ -18,6 +18,9 @@ void id_map_range(struct id_map *ret, uint32_t base);
 void id_map_owner(struct id_map *ret, uint32_t base, uint32_t owner, uint32_t user);
 /* For an idmapped mount: only owner -> id. Files of all others belong to nobody, and nobody can make any. */
 void id_map_one(struct id_map *ret, uint32_t id, uint32_t owner);
+/* For an idmapped mount of a disk with ids of its own: 0..65535 -> base.., and USERNS_DISK_OUTER -> 0. */
+void id_map_disk(struct id_map *ret, uint32_t base);
+#define USERNS_DISK_OUTER 65536u
 /* For a user namespace below one with a range: all its ids but the last, USERNS_OUTER_ID. */
 void id_map_below(struct id_map *ret);
 #define USERNS_OUTER_ID 65535u

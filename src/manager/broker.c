@@ -81,7 +81,9 @@ static void report_broker_lost(void *arg)
 static void add_question(struct broker *b, const struct ipc *m, broker_done done, void *arg)
 {
 	struct broker_question *a = must_alloc(calloc(1, sizeof(*a)));
-	bool is_long = m->type == IPC_SNAPSHOT || m->type == IPC_SNAPSHOT_KEEP;
+	bool is_long = m->type == IPC_SNAPSHOT || m->type == IPC_SNAPSHOT_KEEP ||
+		       m->type == IPC_SNAPSHOT_READ || m->type == IPC_DISK_READ ||
+		       (m->type == IPC_BOOT && m->boot.disk_type == DISK_IMAGE);
 
 	*a = (struct broker_question){
 		.serial = m->serial, .type = m->type, .done = done, .arg = arg};

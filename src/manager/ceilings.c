@@ -72,7 +72,7 @@ void create_options_for(struct create_options *o, const struct manager *m, const
 	if (who->has_ceiling)
 		limits_lower(l, &who->ceiling);
 	/* Written files are kept in memory. */
-	if (l->disk_bytes > l->memory_bytes)
+	if (l->disk_bytes > l->memory_bytes && o->spec.disk_type == DISK_MEMORY)
 		l->disk_bytes = l->memory_bytes / 2;
 	o->ttl_ms = sooner(o->ttl_ms, c->max_ttl_ms);
 	o->idle_ms = sooner(o->idle_ms, c->max_idle_ms);

@@ -117,6 +117,7 @@ void fill_boot(const struct sandbox *s, struct ipc_boot *b)
 			       .root = (uint8_t)spec->root,
 			       .provider = (uint8_t)spec->provider,
 			       .user_root = spec_wants_root(spec),
+			       .disk_type = (uint8_t)spec->disk_type,
 			       .transient = s->o.transient,
 			       .tmpfs = spec->tmpfs_mounts,
 			       .volume_count = s->o.volume_count,
@@ -244,17 +245,37 @@ static void bring_network(struct job *j)
 
 static void reconnect(struct job *j);
 
+/* The snapshot that it is started from, or "". */
+static const char *begins_with(const struct job *j)
+{
+	return j->kind == JOB_START ? j->s->kept : j->s->o.snapshot;
+}
+
+static void on_disk_done(struct job *j, const struct err *e)
+{
+	if (e)
+		boot_failed(j, e);
+	else
+		bring_network(j);
+}
+
+/* Its disk is whole again: until now it counted as the one of the snapshot. */
+static void finish_disk(struct job *j)
+{
+	job_ask_for(j, IPC_DISK_DONE, on_disk_done);
+}
+
 static void on_configured(struct job *j, const struct err *e)
 {
 	struct sandbox *s = j->s;
-	const char *snapshot = j->kind == JOB_START ? s->kept : s->o.snapshot;
-
 	if (e && !s->link)
 		reconnect(j);
 	else if (e)
 		boot_failed(j, e);
-	else if (snapshot[0])
-		restore(j, snapshot, bring_network);
+	else if (s->booted.has_disk & IPC_DISK_HAS_WAS)
+		restore(j, NULL, finish_disk);
+	else if (begins_with(j)[0] && !(s->booted.has_disk & IPC_DISK_HAS_FILES))
+		restore(j, begins_with(j), bring_network);
 	else
 		bring_network(j);
 }
@@ -312,6 +333,8 @@ void boot_now(struct job *j)
 	struct ipc m = {.type = IPC_BOOT};
 
 	fill_boot(s, &m.boot);
+	if (s->o.spec.disk_type == DISK_IMAGE)
+		memcpy(m.boot.snapshot, begins_with(j), sizeof(m.boot.snapshot));
 	s->booting = true;
 	s->m->metrics.boots++;
 	broker_ask(s->m->p.broker, &m, -1, on_booted, j);

@@ -416,7 +416,7 @@ uint32_t usage_read(struct unpack *u, struct ipc_stats *ret);
 /* ---- snapshots.c ---- */
 void snapshot_begin(struct job *j);
 void stop_begin(struct job *j);
-/* Unpacks a snapshot into the booted sandbox, then calls then; on failure the job ends. */
+/* Unpacks a snapshot (NULL: what its own disk waits with) into the booted sandbox, then calls then; on failure the job ends. */
 void restore(struct job *j, const char *snapshot, void (*then)(struct job *j));
 void snapshot_drop(struct manager *m, const char *id, const char *owner);
 /* Removes what a killed daemon left; brings back sandboxes that are stopped and have no row. */

@@ -189,6 +189,7 @@ static const struct member option_fields[] = {
 	OPTION("snapshot", TEXT, snapshot),
 	OPTION("level", NUMBER, spec.level),
 	OPTION("root", NUMBER, spec.root),
+	OPTION("disk_type", NUMBER, spec.disk_type),
 	OPTION("net", NUMBER, spec.net),
 	OPTION("net_asks", BOOL, spec.net_asks),
 	OPTION("net_group", POINTER, spec.net_group),
@@ -308,6 +309,7 @@ static json_t *options_out(const struct create_options *c)
 static void options_in(const json_t *o, struct create_options *c)
 {
 	const json_t *volumes = json_object_get(o, "volumes");
+	struct limits in_memory;
 	struct err ignored;
 
 	fields_in(ALL(option_fields), o, c);
@@ -323,7 +325,8 @@ static void options_in(const json_t *o, struct create_options *c)
 	list_in(o, "allow", &c->spec.allow);
 	list_in(o, "deny", &c->spec.deny);
 	/* It was right when it was written. */
-	(void)!tmpfs_parse(&c->spec.tmpfs, &c->spec.limits, &c->spec.tmpfs_mounts, &ignored);
+	in_memory = limits_in_memory(&c->spec.limits, c->spec.disk_type);
+	(void)!tmpfs_parse(&c->spec.tmpfs, &in_memory, &c->spec.tmpfs_mounts, &ignored);
 	c->metadata = json_incref(json_object_get(o, "metadata"));
 }
 

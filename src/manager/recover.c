@@ -219,8 +219,19 @@ static bool is_stopped_after_all(struct sandbox *s)
 	if (!s->kept[0])
 		return false;
 	sandbox_move(s, STATE_STOPPED, BY_START);
+	set_remaining_ttl(s);
 	sandbox_save_back(s);
 	return true;
+}
+
+/* Of a sandbox that lived when the host went down only its disk is left; it is stopped now. */
+static void note_stopped(struct manager *m, const struct ipc_snapshot *kept)
+{
+	struct sandbox *s = manager_lookup(m, kept->sandbox);
+
+	if (s && s->state == STATE_CREATING && !s->kept[0] &&
+	    str_equal(s->owner.token, kept->owner))
+		memcpy(s->kept, kept->id, sizeof(s->kept));
 }
 
 /* Its row stays as it is: the version of cloche that it belongs to needs the row. */
@@ -299,6 +310,9 @@ void manager_news(struct manager *m, const struct ipc *news, int fd)
 		m->recovering++;
 		snapshots_sweep(m);
 		recover_step(m);
+		break;
+	case IPC_SNAPSHOT_IS:
+		note_stopped(m, &news->snapshot);
 		break;
 	case IPC_SIGNER:
 		secrets_news(m, &news->signer);

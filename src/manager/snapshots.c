@@ -7,7 +7,7 @@
 #include "wire/guest.h"
 #include "wire/pack.h"
 
-#define STOP_NAME ".stop"
+#define STOP_NAME ".stop" /* the broker knows it, too (SNAPSHOT_OF_STOP) */
 #define FORK_NAME ".fork"
 #define FORK_MAX 100
 
@@ -24,10 +24,17 @@ static json_t *excluded_json(const char *words)
 
 static json_t *snapshot_json(const struct ipc_snapshot *s)
 {
-	return json_pack("{s:s,s:s,s:s,s:I,s:o,s:o,s:s}", "id", s->id, "name", s->name, "digest",
-			 s->digest, "size_bytes", (json_int_t)s->size_bytes, "excluded",
-			 excluded_json(s->excluded), "created_at", time_json(s->created_ms),
-			 "sandbox", s->sandbox);
+	json_t *o = json_pack("{s:s,s:s,s:s,s:I,s:o,s:o,s:s,s:s}", "id", s->id, "name", s->name,
+			      "digest", s->digest, "size_bytes", (json_int_t)s->size_bytes,
+			      "excluded", excluded_json(s->excluded), "created_at",
+			      time_json(s->created_ms), "sandbox", s->sandbox, "kind",
+			      s->kind == IPC_SNAPSHOT_DISK ? "disk" : "tar");
+
+	if (s->kind == IPC_SNAPSHOT_DISK) {
+		json_object_set_new(o, "shared", json_boolean(s->is_shared));
+		json_object_set_new(o, "frozen_ms", json_integer(s->frozen_ms));
+	}
+	return o;
 }
 
 static int check_name(const char *name, struct err *e)
@@ -265,6 +272,10 @@ void restore(struct job *j, const char *snapshot, void (*then)(struct job *j))
 	struct ipc m = {.type = IPC_SNAPSHOT_READ};
 
 	*r = (struct restore){.j = j, .tar = -1, .then = then};
+	if (!snapshot) {
+		broker_ask_id(j->s->m->p.broker, IPC_DISK_READ, j->s->id, on_tar_opened, r);
+		return;
+	}
 	snprintf(m.snapshot.id, sizeof(m.snapshot.id), "%s", snapshot);
 	memcpy(m.snapshot.owner, j->s->owner.token, sizeof(m.snapshot.owner));
 	broker_ask(j->s->m->p.broker, &m, -1, on_tar_opened, r);

@@ -11,6 +11,7 @@ static const char *const net_values[] = {"none", "allow", "public", "isolated", 
 static const char *const root_values[] = {"ro", "overlay", NULL};
 static const char *const guard_values[] = {"off", "imports", "strict", NULL};
 static const char *const apply_values[] = {"false", "true", "always", NULL};
+static const char *const disk_values[] = {"memory", "disk", NULL};
 static const char *const encoding_values[] = {"utf-8", "base64", NULL};
 
 #define AT(member) offsetof(struct sandbox_spec, member)
@@ -33,6 +34,8 @@ const struct field spec_fields[] = {
 	 "processes and threads at one time (256)"},
 	{"disk", 0, FIELD_SIZE, AT(limits.disk_bytes), FIELD_WIDENS, 64 << 10, 0, NULL, "SIZE",
 	 "all that it writes: workspace, HOME, /tmp (half of memory)"},
+	{"disk_type", 0, FIELD_ENUM, AT(disk_type), FIELD_WIDENS, 0, 0, disk_values, "TYPE",
+	 "where that is kept: memory (default), or disk, for sandboxes of the daemon"},
 	{"timeout", 't', FIELD_TIME, AT(limits.timeout_ms), FIELD_WIDENS, 1, YEAR_MS, NULL, "TIME",
 	 "wall time, then everything in it is killed (60s; none with --tty)"},
 	{"cpu_time", 0, FIELD_TIME, AT(limits.cpu_time_ms), FIELD_WIDENS, 10, YEAR_MS, NULL, "TIME",
@@ -590,8 +593,19 @@ static int finish_secrets(struct sandbox_spec *s, struct err *e)
 	return secret_check_list(&s->secrets, &s->allow, e);
 }
 
+struct limits limits_in_memory(const struct limits *l, int disk_type)
+{
+	struct limits in_memory = *l;
+
+	if (disk_type != DISK_MEMORY)
+		in_memory.disk_bytes = 0;
+	return in_memory;
+}
+
 int spec_finish(struct sandbox_spec *s, struct err *e)
 {
+	struct limits in_memory;
+
 	if (finish_secrets(s, e) < 0 || finish_net(s, e) < 0 || refuse_unbuilt(s, e) < 0 ||
 	    check_values(s, e) < 0 || check_combinations(s, e) < 0 || check_guard(s, e) < 0)
 		return -1;
@@ -606,14 +620,16 @@ int spec_finish(struct sandbox_spec *s, struct err *e)
 	if (!s->limits.disk_bytes)
 		s->limits.disk_bytes = s->limits.memory_bytes / 2;
 	/* Written files are kept in memory: the disk must be full before memory is (rule 13). */
-	if (s->level != LEVEL_PROCESS && s->limits.disk_bytes > s->limits.memory_bytes)
+	if (s->level != LEVEL_PROCESS && s->disk_type == DISK_MEMORY &&
+	    s->limits.disk_bytes > s->limits.memory_bytes)
 		return err_field(
 			e, ERR_INVALID, "disk",
 			"disk: more than memory, which holds what is written; raise memory or "
 			"lower disk");
 	if (s->tty && !spec_is_set(s, "timeout"))
 		s->limits.timeout_ms = 0;
-	return tmpfs_parse(&s->tmpfs, &s->limits, &s->tmpfs_mounts, e);
+	in_memory = limits_in_memory(&s->limits, s->disk_type);
+	return tmpfs_parse(&s->tmpfs, &in_memory, &s->tmpfs_mounts, e);
 }
 
 static bool format_list(const struct list *l, char *buf, size_t size)

@@ -23,6 +23,8 @@ enum net { NET_NONE, NET_ALLOW, NET_PUBLIC, NET_ISOLATED, NET_ASK };
 enum root_mode { ROOT_RO, ROOT_OVERLAY };
 enum guard { GUARD_OFF, GUARD_IMPORTS, GUARD_STRICT };
 enum apply { APPLY_NEVER, APPLY_ON_SUCCESS, APPLY_ALWAYS };
+/* Where a sandbox of the daemon keeps what it writes. */
+enum disk_type { DISK_MEMORY, DISK_IMAGE };
 enum encoding { ENCODING_UTF8, ENCODING_BASE64 };
 
 #define WARM_KINDS 3 /* of lanes in a warm host (warm/warm.h) */
@@ -51,7 +53,7 @@ struct net_limits {
 };
 
 struct sandbox_spec {
-	int level, provider, net, root, guard, encoding, apply;
+	int level, provider, net, root, guard, encoding, apply, disk_type;
 	struct limits limits;
 	char *image;	 /* "host", or a directory holding a root file system */
 	char *workspace; /* NULL: the current directory, copy-on-write */
@@ -144,6 +146,8 @@ bool spec_wants_root(const struct sandbox_spec *s);
 bool spec_is_set(const struct sandbox_spec *s, const char *name);
 /* Dependent defaults and cross-field checks. */
 int spec_finish(struct sandbox_spec *s, struct err *e);
+/* The same limits for what is kept in memory only: a disk of its own takes none. */
+struct limits limits_in_memory(const struct limits *l, int disk_type);
 /* Prints a field's value as it would be typed; false if it is unset and has no default. */
 bool spec_format(const struct sandbox_spec *s, const struct field *f, char *buf, size_t size);
 

@@ -24,5 +24,8 @@ struct limits;
 /* From texts PATH[:size=SIZE]; without a size, a quarter of memory. */
 int tmpfs_parse(const struct list *texts, const struct limits *l, struct tmpfs_mounts *ret,
 		struct err *e);
-/* Are the places free, and does all that can be written fit into memory (rule 13)? */
+/*
+ * Are the places free, and does all that can be written fit into memory (rule 13)? The limits
+ * are those of limits_in_memory.
+ */
 int tmpfs_check(const struct tmpfs_mounts *t, const struct limits *l, struct err *e);

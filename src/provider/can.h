@@ -17,6 +17,7 @@ enum provider_can {
 	CAN_IMAGE = 128,
 	CAN_PROVE = 256,   /* its layers are verified, so they can be required */
 	CAN_PREPARE = 512, /* sandboxes for one run, and sandboxes of the pool */
+	CAN_DISK = 1024,   /* a disk of its own for what it writes */
 };
 
 /* Can it do all of these? */

@@ -33,6 +33,7 @@ struct instance {
 	const struct provider_row *row;
 	struct ipc_booted info; /* the row fills in what it has proven */
 	bool is_doomed;		/* to be destroyed as soon as it is booted */
+	int disk_from;		/* boot: a disk to begin with a copy of; the broker's. -1: none */
 	/* What the row needs to adopt it in a later broker. Set by boot, stored by the broker. */
 	unsigned char blob[PROVIDER_BLOB];
 	void *own; /* the row's own state; freed before destroy is answered */
@@ -48,6 +49,7 @@ struct provider_host {
 	int guest;		     /* programs: the guest, as a memfd, and cloche-boot */
 	int boot_worker;
 	int boxes_dir;		   /* for sockets, named after the sandbox's id */
+	int disks_dir; /* ID.img; one that is there before its sandbox is booted is to be used again */
 	int volumes[CONFIG_ITEMS]; /* directories, in the order of the configuration */
 	bool has_foreign;	   /* some sandboxes have a record that cannot be read */
 	void *rows[PROVIDER_COUNT];
@@ -68,6 +70,8 @@ struct provider_result {
 	struct net_listeners *listeners; /* net_prepare: the callback's; else NULL */
 	struct ipc_stats stats;
 	uint64_t size_bytes; /* of a snapshot */
+	bool is_disk, is_shared; /* the snapshot is a disk; it shares blocks with the sandbox's */
+	uint32_t frozen_ms;
 	char digest[80];
 };
 
@@ -103,9 +107,12 @@ struct provider_row {
 	void (*update)(struct instance *i, const struct limits *l, provider_done done, void *arg);
 	void (*pause)(struct instance *i, provider_done done, void *arg);
 	void (*resume)(struct instance *i, provider_done done, void *arg);
-	/* Writes its files to file as a tar of at most max_bytes; the caller keeps file open. */
+	/* Writes its files to file, as a tar or as a disk of at most max_bytes; the caller keeps file open. */
 	void (*snapshot)(struct instance *i, int file, uint64_t max_bytes, provider_done done,
 			 void *arg);
+	/* What must be brought back to a disk that is used again: a tar. NULL: unsupported. */
+	void (*disk_read)(struct instance *i, int file, provider_done done, void *arg);
+	int (*disk_done)(struct instance *i, struct err *e);
 	void (*stats)(struct instance *i, provider_done done, void *arg);
 	void (*destroy)(struct instance *i, provider_done done, void *arg);
 	/* Opens a socket of this family and type in its network namespace. NULL: unsupported. */

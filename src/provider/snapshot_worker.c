@@ -3,7 +3,11 @@
 
 #include "kern/sys.h"
 
+#include "disk/disk.h"
+
+#include <linux/fs.h>
 #include <sodium.h>
+#include <sys/ioctl.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -95,14 +99,75 @@ static int check_tar(struct snapshot_worker *c, struct snapshot_worker_result *r
 	return await_worker(pid, "this tar cannot be restored", r);
 }
 
-static int do_work(struct snapshot_worker *c, struct snapshot_worker_result *r)
+static int take_tar(struct snapshot_worker *c, struct snapshot_worker_result *r)
 {
-	if (str_equal(c->work.verb, "pack"))
-		return pack_files(c, r);
-	if (str_equal(c->work.verb, "check"))
-		return check_tar(c, r);
 	close(c->unwanted);
 	return copy_bytes(c, c->work.in, c->file, r);
+}
+
+/* ---- disks ---- */
+
+static int format_disk(struct snapshot_worker *c, struct snapshot_worker_result *r)
+{
+	return disk_format(c->file, c->max_bytes, &r->err);
+}
+
+static int copy_disk(struct snapshot_worker *c, struct snapshot_worker_result *r)
+{
+	struct disk_copy copy = {.from = c->work.in, .to = c->file, .reserves = true};
+
+	return disk_copy(&copy, &r->err);
+}
+
+/* What was written before is written out first, so that the file system stands still for a short time only. */
+static int clone_disk(struct snapshot_worker *c, struct snapshot_worker_result *r)
+{
+	struct disk_copy copy = {
+		.from = c->work.in, .to = c->file, .max_bytes = c->max_bytes};
+	int64_t since;
+	int rc;
+
+	(void)syncfs(c->work.root);
+	/* A file system that nobody thaws would stay for ever: this goes on even if the broker dies. */
+	prctl(PR_SET_PDEATHSIG, 0, 0, 0, 0);
+	since = now_ns();
+	if (ioctl(c->work.root, FIFREEZE, 0) < 0)
+		return err_sys(&r->err, "cannot freeze the sandbox's disk");
+	rc = disk_copy(&copy, &r->err);
+	(void)ioctl(c->work.root, FITHAW, 0);
+	r->made.frozen_ms = (uint32_t)((now_ns() - since) / 1000000);
+	r->made.is_disk = true;
+	r->made.is_shared = copy.shared;
+	r->made.size_bytes = copy.bytes;
+	return rc < 0 || fdatasync(c->file) == 0 ? rc : err_sys(&r->err, "cannot write a disk");
+}
+
+static int pack_disk(struct snapshot_worker *c, struct snapshot_worker_result *r)
+{
+	const struct disk_use use = {.file = c->work.in, .read_only = true};
+
+	c->work.verb = "pack";
+	c->work.in = -1;
+	c->work.root = disk_mount(&use, &r->err);
+	c->work.mapped = true;
+	return c->work.root < 0 ? -1 : pack_files(c, r);
+}
+
+static int do_work(struct snapshot_worker *c, struct snapshot_worker_result *r)
+{
+	static const struct {
+		const char *verb;
+		int (*work)(struct snapshot_worker *c, struct snapshot_worker_result *r);
+	} verbs[] = {
+		{"pack", pack_files},	  {"pack-was", pack_files}, {"check", check_tar},
+		{"take", take_tar},	  {"format", format_disk},  {"copy", copy_disk},
+		{"clone", clone_disk},	  {"pack-disk", pack_disk},
+	};
+
+	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)
+		if (str_equal(c->work.verb, verbs[i].verb))
+			return verbs[i].work(c, r);
+	return -1;
 }
 
 static void snapshot_worker_main(struct snapshot_worker *c, pid_t broker, int sock)

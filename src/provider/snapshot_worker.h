@@ -9,7 +9,11 @@
 #include "provider/provider.h"
 
 struct snapshot_worker {
-	/* "pack": its output goes to file; "check": file is its input; "take": no helper, in goes to file */
+	/*
+	 * "pack", "pack-was": its output goes to file; "check": file is its input; "take": no helper, in goes to file.
+	 * Of disks: "format": file becomes one of max_bytes; "copy": of in to file, to be written to; "clone": the
+	 * same while the file system that root is in stands still; "pack-disk": "pack" of the disk in.
+	 */
 	struct confined_helper work;
 	int file;
 	int unwanted;	     /* "take": the other end of in, closed in the worker */

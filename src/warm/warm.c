@@ -26,7 +26,7 @@
 /* Directories for one task, on a tmpfs of its own, which becomes the working directory. */
 static int make_places(const struct warm_settings *t, struct err *e)
 {
-	if (skeleton_mount_scratch(t->limits.disk_bytes, e) < 0)
+	if (skeleton_mount_scratch(NULL, t->limits.disk_bytes, e) < 0)
 		return -1;
 	for (size_t i = 0; i < WRITABLE_PLACES; i++)
 		if (mkdir(writable_places[i].scratch, writable_places[i].mode) < 0)

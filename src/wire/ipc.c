@@ -76,6 +76,7 @@ static const struct shape {
 	[IPC_ROW_PUT... IPC_ROW_GET] = {sizeof(struct ipc_row), row_texts},
 	[IPC_NETWORK... IPC_NET_ANSWER] = {sizeof(struct ipc_network), network_texts},
 	[IPC_NET_FLUSH] = {IPC_ID, id_texts},
+	[IPC_DISK_READ... IPC_DISK_DONE] = {IPC_ID, id_texts},
 	[IPC_QUIT] = {0, no_texts},
 	[IPC_PUBLISH] = {sizeof(struct ipc_publish), publish_texts},
 	[IPC_SECRET_PUT... IPC_SECRET_DELETE] = {sizeof(struct ipc_secret), secret_texts},

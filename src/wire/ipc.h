@@ -39,6 +39,8 @@ enum ipc_type {
 	IPC_NETWORK, /* ipc_network (id); fd: the request's own rules, a struct net_policy -> IPC_NETWORK_IS */
 	IPC_NET_ANSWER, /* ipc_network (id, serial, allows): to IPC_NET_ASKS -> IPC_DONE */
 	IPC_NET_FLUSH,	/* id -> IPC_DONE, once all that egress knows of its network was told */
+	IPC_DISK_READ, /* id -> IPC_DONE with an fd: a tar of what must be brought back */
+	IPC_DISK_DONE, /* id: it was brought back -> IPC_DONE */
 	IPC_QUIT,	/* the front is done; graceful shutdown */
 	IPC_PUBLISH,	/* ipc_publish -> IPC_DONE with a listening TCP socket of the host */
 	/* Secrets; the broker passes these on to role signer, and its answers back */
@@ -108,12 +110,13 @@ struct ipc_boot {
 	char id[IPC_ID];
 	char owner[IPC_ID]; /* token id; "": the operator; "-": the pool */
 	char image[IPC_NAME];
-	char snapshot[IPC_ID]; /* to start from, or "" */
+	char snapshot[IPC_ID]; /* with a disk: to start from, if the snapshot is one; or "" */
 	char hostname[IPC_NAME];
 	char agent[IPC_NAME]; /* which runs in it, or "" */
 	struct limits limits;
 	uint8_t level, root, provider;
 	uint8_t user_root; /* root inside */
+	uint8_t disk_type; /* enum disk_type */
 	uint8_t transient; /* dies with the daemon: one /v1/run */
 	uint8_t warm_host
 		[WARM_KINDS]; /* lanes for commands, Python, Node; all 0: not a warm host */
@@ -147,7 +150,7 @@ struct ipc_booted {
 	int32_t landlock_abi;
 	layer_set proven, missing;
 	char seccomp[96];
-	char disk[16];	     /* "tmpfs" "quota" "loop" */
+	char disk[16];	     /* "tmpfs" "image" "none" */
 	char note[256];	     /* or "" */
 	uint64_t started_ms; /* unix */
 	struct limits limits;
@@ -158,6 +161,13 @@ struct ipc_booted {
 	uint8_t root_inside;  /* enum root_inside */
 	char agent[IPC_NAME]; /* or "", and which registration of that name it is */
 	char agent_uid[IPC_ID];
+	uint8_t has_disk;     /* enum ipc_disk, as bits */
+};
+
+enum ipc_disk {
+	IPC_HAS_DISK = 1,
+	IPC_DISK_HAS_FILES = 2, /* of the snapshot that it was started from */
+	IPC_DISK_HAS_WAS = 4, /* but what was changed in the skeleton of the root must be brought back */
 };
 
 struct ipc_stats {
@@ -176,7 +186,12 @@ struct ipc_snapshot {
 	char digest[80];    /* "sha256:..." of the tar */
 	char excluded[256]; /* paths that are not in it, separated by blanks */
 	uint64_t size_bytes, created_ms;
+	uint32_t frozen_ms; /* while it was made, the sandbox could not write */
+	uint8_t kind;	    /* enum ipc_snapshot_kind */
+	uint8_t is_shared;  /* its blocks are those of the sandbox's disk, until either changes */
 };
+
+enum ipc_snapshot_kind { IPC_SNAPSHOT_TAR, IPC_SNAPSHOT_DISK };
 
 /* The network of a sandbox. The operator's and the owner's stages are the broker's, and are put in front. */
 struct ipc_network {

@@ -118,7 +118,8 @@ static int take_times(const json_t *body, struct create_options *o, struct err *
 /* Files are kept in memory: a default disk limit must not exceed a smaller memory limit. */
 static void fit_disk(struct sandbox_spec *s)
 {
-	if (!spec_is_set(s, "disk") && s->limits.disk_bytes > s->limits.memory_bytes)
+	if (!spec_is_set(s, "disk") && s->disk_type == DISK_MEMORY &&
+	    s->limits.disk_bytes > s->limits.memory_bytes)
 		s->limits.disk_bytes = s->limits.memory_bytes / 2;
 }
 
@@ -127,7 +128,8 @@ static int finish_remote(struct sandbox_spec *s, struct err *e)
 {
 	static const char *const ours[] = {"memory",   "cpus",	     "pids",	  "disk",
 					   "cpu_time", "open_files", "file_size", "root",
-					   "hostname", "level",	     "net",	  "tmpfs"};
+					   "hostname", "level",	     "net",	  "tmpfs",
+					   "disk_type"};
 	int rc;
 
 	if (s->require.count)

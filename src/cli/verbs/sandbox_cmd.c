@@ -15,7 +15,7 @@ static const char *const spec_names[] = {
 	"root",	     "user",	     "level",	 "timeout",  "hostname", "open_files",
 	"file_size", "output_limit", "guard",	 "provider", "tmpfs",	 "net",
 	"allow",     "deny",	     "net_rate", "net_tx",   "net_rx",	 "net_connections",
-	"net_names", "net_requests"};
+	"net_names", "net_requests", "disk_type"};
 
 /* The others. */
 static const struct verb_option create_options[] = {
@@ -44,6 +44,7 @@ static const char *daemon_help(const struct field *f)
 		{"memory", "memory of the whole sandbox, swap off (2G)"},
 		{"pids", "processes and threads at one time (1024)"},
 		{"disk", "all that it writes, but to volumes (1G)"},
+		{"disk_type", "where that is kept: memory (default), or disk: it outlives a reboot"},
 		{"image", "host (default), or the name of an image of the operator's"},
 		{"root", "overlay (default): the root can be written; or ro"},
 		{"level", "container; others are refused"},

@@ -34,6 +34,7 @@ static void on_adopted(void *arg, const struct provider_result *r, const struct 
 	b->d->found.reaped++;
 	log_info("sandbox reaped", "id", b->i.info.id, "why", why);
 	daemon_note(b->d, "sandbox.reap", b->i.info.id, "done", why);
+	disk_keep(b->d, b->i.info.id);
 	box_destroy(b, (struct requester){0});
 }
 
@@ -83,6 +84,7 @@ void adopt_all(struct daemon *d)
 		if (ipc_id_is_valid(names.items[i]))
 			adopt_one(d, names.items[i]);
 	remove_litter(d, &names);
+	disks_sweep(d);
 	for (int i = 0; i < PROVIDER_COUNT; i++)
 		if (provider_row(i) && provider_row(i)->find_leftovers)
 			provider_row(i)->find_leftovers(&d->host);

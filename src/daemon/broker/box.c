@@ -39,6 +39,7 @@ struct box *box_new(struct daemon *d, const struct provider_row *row, const char
 	b->d = d;
 	b->i.host = &d->host;
 	b->i.row = row;
+	b->i.disk_from = -1;
 	snprintf(b->i.info.id, sizeof(b->i.info.id), "%s", id);
 	b->again = (struct loop_timer){.call = destroy_again, .arg = b};
 	b->next = *place;
@@ -58,6 +59,7 @@ static void box_free(struct box *b)
 	loop_timer_stop(b->d->loop, &b->again);
 	secrets_remove(b);
 	network_remove(b);
+	close_fd(&b->i.disk_from);
 	free(b->destroyers);
 	free(b);
 }
@@ -113,6 +115,7 @@ static void on_destroyed(void *arg, const struct provider_result *r, const struc
 	/* While the record exists, a new broker looks for what is left of the sandbox. */
 	if (!e) {
 		row_remove(b);
+		disk_forget(b);
 		record_remove(b);
 	}
 	for (size_t i = 0; i < b->destroyer_count; i++)

@@ -147,7 +147,7 @@ struct daemon {
 	bool rootless, stopping;
 	uid_t uid; /* our own */
 	gid_t gid;
-	int state, runtime, snapshots_dir; /* directories */
+	int state, runtime, snapshots_dir; /* directories; also host.disks_dir */
 	int lock, runtime_lock;
 	int self; /* our own program */
 	struct provider_host host;
@@ -184,7 +184,7 @@ struct daemon {
 	struct service_manager service;
 	int64_t peer_noted_ns;
 	struct snapshot_job *snapshot_jobs;
-	size_t snapshot_running;
+	size_t snapshot_running, disk_readings;
 	struct {
 		uint64_t number;
 		char owner[IPC_ID];
@@ -344,6 +344,31 @@ void snapshots_drop_written(struct daemon *d);
 void snapshots_drop_waiting(struct daemon *d, const char *sandbox);
 /* Removes snapshots that were not finished when a broker died. */
 void snapshot_remove_unfinished(struct daemon *d);
+
+/* Into this directory, as ID.meta. */
+int snapshot_meta_write(int dir, const struct ipc_snapshot *info, struct err *e);
+/* Tells a new front which sandboxes are stopped: it may not know of those that a reboot has stopped. */
+void snapshots_tell_stopped(struct daemon *d);
+/* The name of the snapshot that a stopped sandbox consists of; clients cannot use it. */
+#define SNAPSHOT_OF_STOP ".stop"
+
+/* ---- disks.c: <state>/disks/ID.img and ID.meta ---- */
+broker_request disk_request_read, disk_request_done;
+/* As soon as a sandbox with a disk is booted: from now on its disk is kept if the sandbox is lost. */
+int disk_describe(const struct box *b, struct err *e);
+void disk_forget(const struct box *b);
+bool disk_is_described(const struct daemon *d, const char *id);
+/* Answers with an fd to read the snapshot from, as a tar. */
+void disk_read_snapshot(struct daemon *d, struct requester who, const struct ipc_snapshot *s);
+/* Before a boot: links or opens the snapshot that it starts from. */
+int disk_find_source(struct box *b, const struct ipc_boot *boot, struct err *e);
+/* The sandbox's disk is also the snapshot's, as a file with this ending. */
+int disk_link_to_snapshot(const struct daemon *d, const char *sandbox, const char *snapshot,
+			  const char *ending, struct err *e);
+/* The sandbox is gone, but nobody has destroyed it: its disk becomes the snapshot of a stopped one. */
+void disk_keep(struct daemon *d, const char *id);
+/* After the adoption: the same for all disks, and removes what is unfinished. */
+void disks_sweep(struct daemon *d);
 
 /* ---- publish.c ---- */
 broker_request publish_request;

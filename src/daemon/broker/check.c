@@ -119,12 +119,16 @@ static int check_provider(const struct ipc_boot *b, struct err *e)
 		wanted |= CAN_IMAGE;
 	if (b->required_layers)
 		wanted |= CAN_PROVE;
+	if (b->disk_type != DISK_MEMORY)
+		wanted |= CAN_DISK;
 	return provider_check(b->provider, wanted, e);
 }
 
 int check_boot(const struct ipc_boot *b, const struct config *c, const char *owner_name,
 	       struct err *e)
 {
+	struct limits in_memory;
+
 	if (!ipc_id_is_valid(b->id))
 		return err_set(e, ERR_INVALID, "not a sandbox id");
 	if (!check_owner(b->owner))
@@ -152,6 +156,10 @@ int check_boot(const struct ipc_boot *b, const struct config *c, const char *own
 				 "use an image, or root ro");
 	if (b->user_root && ipc_boot_lanes(b))
 		return err_set(e, ERR_INVALID, "no warm host is like that");
+	if (b->disk_type != DISK_MEMORY &&
+	    (b->disk_type != DISK_IMAGE || b->transient || str_equal(b->owner, "-")))
+		return err_field(e, ERR_INVALID, "disk_type",
+				 "disk_type: only a sandbox that a client keeps has a disk");
 	if (b->volume_count > IPC_VOLUMES)
 		return err_field(e, ERR_INVALID, "volumes", "volumes: too many");
 	for (uint32_t i = 0; i < b->volume_count; i++)
@@ -159,5 +167,6 @@ int check_boot(const struct ipc_boot *b, const struct config *c, const char *own
 			return -1;
 	if (check_limits(&b->limits, c, e) < 0)
 		return -1;
-	return tmpfs_check(&b->tmpfs, &b->limits, e);
+	in_memory = limits_in_memory(&b->limits, b->disk_type);
+	return tmpfs_check(&b->tmpfs, &in_memory, e);
 }

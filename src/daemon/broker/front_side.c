@@ -90,6 +90,8 @@ static broker_request *const requests[] = {
 	[IPC_NET_ANSWER] = network_request_answer,
 	[IPC_NET_FLUSH] = egress_request_flush,
 	[IPC_PUBLISH] = publish_request,
+	[IPC_DISK_READ] = disk_request_read,
+	[IPC_DISK_DONE] = disk_request_done,
 	[IPC_QUIT] = request_quit,
 	[IPC_SECRET_USE] = signer_request_use,
 	[IPC_PONG] = request_pong,
@@ -190,6 +192,7 @@ void front_attach(struct daemon *d, int sock)
 	f->was_told = true;
 	signer_tell_front(d);
 	agents_tell_front(d);
+	snapshots_tell_stopped(d);
 	send_boxes(d);
 	front_news(d, &ready, -1);
 }

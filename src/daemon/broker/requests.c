@@ -200,8 +200,8 @@ static void on_booted(void *arg, const struct provider_result *result, const str
 		e = *error;
 	else if (b->i.is_doomed)
 		err_set(&e, ERR_CONFLICT, "it was destroyed meanwhile");
-	else
-		(void)count_link(b, &e);
+	else if (count_link(b, &e) == 0 && b->i.info.has_disk)
+		(void)disk_describe(b, &e);
 	if (e.kind) {
 		log_warn("sandbox not booted", "id", b->i.info.id, "error", e.msg);
 		front_done(b->d, r->who, b->i.info.id, &e);
@@ -237,6 +237,10 @@ void box_request_boot(struct daemon *d, struct requester who, const struct ipc *
 	info->provider = m->boot.provider;
 	info->of_host = str_equal(m->boot.image, "host");
 	agent_take_box(d, m->boot.agent, info);
+	if (disk_find_source(b, &m->boot, &e) < 0) {
+		on_booted(request_new(b, who), NULL, &e);
+		return;
+	}
 	row->boot(&b->i, &m->boot, on_booted, request_new(b, who));
 }
 

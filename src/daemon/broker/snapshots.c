@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "daemon/broker/check.h"
 #include "daemon/broker/broker_internal.h"
+#include "kern/close_async.h"
 #include "provider/snapshot_worker.h"
 
 #define MAGIC "clsnap1"
@@ -51,12 +52,13 @@ static void file_name(const char *id, const char *ending, char ret[IPC_ID + 8])
 int snapshot_meta_read(const struct daemon *d, const char *id, struct ipc_snapshot *ret)
 {
 	char name[IPC_ID + 8];
-	struct meta m;
+	struct meta m = {.magic = ""};
 
 	file_name(id, "meta", name);
 	auto_close int fd = openat(d->snapshots_dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 
-	if (fd < 0 || read(fd, &m, sizeof(m)) != (ssize_t)sizeof(m) ||
+	/* Those of earlier versions end there. */
+	if (fd < 0 || read(fd, &m, sizeof(m)) < (ssize_t)offsetof(struct meta, info.frozen_ms) ||
 	    memcmp(m.magic, MAGIC, sizeof(m.magic)) != 0)
 		return -1;
 	*ret = m.info;
@@ -72,35 +74,51 @@ bool snapshot_is_of(const struct daemon *d, const char *id, const char *sandbox)
 	       str_has_end(s.sandbox, sizeof(s.sandbox)) && str_equal(s.sandbox, sandbox);
 }
 
-/* The tar gets its name when it is complete. A snapshot counts once its description exists. */
-static int keep_files(const struct daemon *d, const struct ipc_snapshot *info, struct err *e)
+int snapshot_meta_write(int dir, const struct ipc_snapshot *info, struct err *e)
 {
 	struct meta m = {.magic = MAGIC, .info = *info};
-	char part[IPC_ID + 8], tar[IPC_ID + 8], draft[IPC_ID + 8], name[IPC_ID + 8];
+	char draft[IPC_ID + 8], name[IPC_ID + 8];
 
-	file_name(info->id, "part", part);
-	file_name(info->id, "tar", tar);
 	file_name(info->id, "new", draft);
 	file_name(info->id, "meta", name);
-	auto_close int fd =
-		openat(d->snapshots_dir, draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	auto_close int fd = openat(dir, draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 
 	if (fd < 0 || write(fd, &m, sizeof(m)) != (ssize_t)sizeof(m) || fdatasync(fd) < 0 ||
-	    renameat(d->snapshots_dir, part, d->snapshots_dir, tar) < 0 ||
-	    renameat(d->snapshots_dir, draft, d->snapshots_dir, name) < 0)
+	    renameat(dir, draft, dir, name) < 0 || fsync(dir) < 0)
 		return err_sys(e, "cannot keep the snapshot");
 	return 0;
 }
 
+static const char *ending_of(const struct ipc_snapshot *info)
+{
+	return info->kind == IPC_SNAPSHOT_DISK ? "img" : "tar";
+}
+
+/* The files get their name when they are complete. A snapshot counts once its description exists. */
+static int keep_files(const struct daemon *d, const struct ipc_snapshot *info, struct err *e)
+{
+	char part[IPC_ID + 8], name[IPC_ID + 8];
+
+	file_name(info->id, "part", part);
+	file_name(info->id, ending_of(info), name);
+	if (renameat(d->snapshots_dir, part, d->snapshots_dir, name) < 0)
+		return err_sys(e, "cannot keep the snapshot");
+	return snapshot_meta_write(d->snapshots_dir, info, e);
+}
+
 static void remove_files(const struct daemon *d, const char *id)
 {
-	static const char *const endings[] = {"meta", "names", "new", "part", "row", "tar"};
+	static const char *const endings[] = {"meta", "img", "names", "new", "part", "row", "tar"};
 
 	for (size_t i = 0; i < ARRAY_LEN(endings); i++) {
 		char name[IPC_ID + 8];
+		int fd;
 
 		file_name(id, endings[i], name);
+		/* A large file takes a while to remove: a kernel thread does that. */
+		fd = openat(d->snapshots_dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 		unlinkat(d->snapshots_dir, name, 0);
+		close_async(&fd, 1);
 	}
 }
 
@@ -276,6 +294,9 @@ static void on_snapshot(void *arg, const struct provider_result *r, const struct
 		return;
 	}
 	j->info.size_bytes = r->size_bytes;
+	j->info.kind = r->is_disk ? IPC_SNAPSHOT_DISK : IPC_SNAPSHOT_TAR;
+	j->info.is_shared = r->is_shared;
+	j->info.frozen_ms = r->frozen_ms;
 	memcpy(j->info.digest, r->digest, sizeof(j->info.digest));
 	network_names_save(j->d, j->info.sandbox, j->info.id);
 	end_job(j, keep_files(j->d, &j->info, &e) < 0 ? &e : NULL);
@@ -291,6 +312,20 @@ static int open_part(struct snapshot_job *j, int flags, struct err *e)
 	return j->file < 0 ? err_sys(e, "cannot open the snapshot's file") : 0;
 }
 
+/*
+ * The sandbox is about to be destroyed: what it consists of then is its disk itself. Nothing is frozen and nothing
+ * copied. The disk counts as one of a sandbox, not among the bytes of snapshots.
+ */
+static int link_disk(struct snapshot_job *j, struct err *e)
+{
+	const struct provider_result r = {.fd = -1, .is_disk = true};
+
+	if (disk_link_to_snapshot(j->d, j->sandbox, j->info.id, "part", e) < 0)
+		return -1;
+	on_snapshot(j, &r, NULL);
+	return 0;
+}
+
 static int make_snapshot(struct snapshot_job *j, struct err *e)
 {
 	struct box *b = box_find_live(j->d, j->sandbox);
@@ -298,6 +333,8 @@ static int make_snapshot(struct snapshot_job *j, struct err *e)
 
 	if (!b)
 		return err_set(e, ERR_CONFLICT, "the sandbox is gone");
+	if (b->i.info.has_disk && str_equal(j->info.name, SNAPSHOT_OF_STOP))
+		return link_disk(j, e);
 	c = count_all(j->d, j->info.owner);
 	if (find_room(j->d, &c, &j->room, e) < 0 || open_part(j, O_CREAT | O_EXCL, e) < 0)
 		return -1;
@@ -563,23 +600,46 @@ void snapshot_request_delete(struct daemon *d, struct requester who, const struc
 	front_done(d, who, m->snapshot.id, e.kind ? &e : NULL);
 }
 
+static int open_tar(struct daemon *d, const struct ipc_snapshot *s, struct err *e)
+{
+	char name[IPC_ID + 8];
+	int fd;
+
+	file_name(s->id, "tar", name);
+	fd = openat(d->snapshots_dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	return fd < 0 ? err_sys(e, "cannot open the snapshot") : fd;
+}
+
 void snapshot_request_read(struct daemon *d, struct requester who, const struct ipc *m)
 {
 	struct ipc reply = {.type = IPC_SNAPSHOT_IS};
-	char name[IPC_ID + 8];
 	struct err e = {0};
 	auto_close int fd = -1;
 
 	if (find_kept(d, &m->snapshot, &reply.snapshot, &e) == 0) {
-		file_name(reply.snapshot.id, "tar", name);
-		fd = openat(d->snapshots_dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-		if (fd < 0)
-			err_sys(&e, "cannot open the snapshot");
+		if (reply.snapshot.kind == IPC_SNAPSHOT_DISK) {
+			disk_read_snapshot(d, who, &reply.snapshot);
+			return;
+		}
+		fd = open_tar(d, &reply.snapshot, &e);
 	}
 	if (fd < 0)
 		front_done(d, who, m->snapshot.id, &e);
 	else
 		front_answer(d, who, &reply, fd);
+}
+
+static void tell_stopped(struct daemon *d, struct ipc_snapshot *s, void *arg)
+{
+	struct ipc m = {.type = IPC_SNAPSHOT_IS, .snapshot = *s};
+
+	if (str_equal(s->name, SNAPSHOT_OF_STOP))
+		front_news_early(d, &m, -1);
+}
+
+void snapshots_tell_stopped(struct daemon *d)
+{
+	for_each(d, tell_stopped, NULL);
 }
 
 void snapshot_request_write(struct daemon *d, struct requester who, const struct ipc *m)

@@ -16,11 +16,46 @@ static int print_error(const struct err *e)
 	return 1;
 }
 
-int guest_pack(void)
+/* What the user changed or added in the skeleton of the root, such as /etc. */
+static int pack_skeleton(struct tar_out *t, int cwd, const char *dir, struct err *e)
+{
+	int rc;
+
+	t->only_own = true;
+	rc = tar_out_tree(t, cwd, dir, "", e);
+	t->only_own = false;
+	return rc;
+}
+
+static bool exists(int cwd, const char *name)
+{
+	return faccessat(cwd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static int pack_all(struct tar_out *t, int cwd, struct err *e)
 {
 	static const struct {
 		const char *dir, *as;
 	} trees[] = {{"rootup", ""}, {"ws", "workspace"}, {"home", "home/user"}};
+
+	/* With a writable root. On a disk whose start did not finish the truth is in `was`. */
+	if (exists(cwd, "rootup") &&
+	    pack_skeleton(t, cwd, exists(cwd, "was") ? "was" : "root", e) < 0)
+		return -1;
+	for (size_t i = 0; i < ARRAY_LEN(trees); i++)
+		if (exists(cwd, trees[i].dir) &&
+		    tar_out_tree(t, cwd, trees[i].dir, trees[i].as, e) < 0)
+			return -1;
+	return 0;
+}
+
+static int pack_was(struct tar_out *t, int cwd, struct err *e)
+{
+	return exists(cwd, "was") ? pack_skeleton(t, cwd, "was", e) : 0;
+}
+
+static int pack(int (*what)(struct tar_out *t, int cwd, struct err *e))
+{
 	static char gathered[65536];
 	struct tar_out t = {.write = write_out, .arg = stdout, .upper = true};
 	struct err e = {0};
@@ -28,23 +63,21 @@ int guest_pack(void)
 
 	/* A tar header is a small write: they are gathered. */
 	setvbuf(stdout, gathered, _IOFBF, sizeof(gathered));
-	/*
-	 * With a writable root: what the user changed or added in the skeleton of the root, such as
-	 * /etc.
-	 */
-	if (faccessat(cwd, "rootup", F_OK, AT_SYMLINK_NOFOLLOW) == 0) {
-		t.only_own = true;
-		if (tar_out_tree(&t, cwd, "root", "", &e) < 0)
-			return print_error(&e);
-		t.only_own = false;
-	}
-	for (size_t i = 0; i < ARRAY_LEN(trees); i++)
-		if (faccessat(cwd, trees[i].dir, F_OK, AT_SYMLINK_NOFOLLOW) == 0 &&
-		    tar_out_tree(&t, cwd, trees[i].dir, trees[i].as, &e) < 0)
-			return print_error(&e);
+	if (what(&t, cwd, &e) < 0)
+		return print_error(&e);
 	if (tar_out_end(&t, &e) == 0 && fflush(stdout) != 0)
 		err_sys(&e, "cannot write the archive");
 	return e.kind != ERR_NONE ? print_error(&e) : 0;
+}
+
+int guest_pack(void)
+{
+	return pack(pack_all);
+}
+
+int guest_pack_was(void)
+{
+	return pack(pack_was);
 }
 
 static ssize_t read_in(void *arg, void *bytes, size_t len)

@@ -112,6 +112,8 @@ int main(int argc, char **argv)
 		return init(argc, argv);
 	if (argc == 2 && str_equal(argv[1], "pack"))
 		return guest_pack();
+	if (argc == 2 && str_equal(argv[1], "pack-was"))
+		return guest_pack_was();
 	if (argc == 2 && str_equal(argv[1], "check"))
 		return guest_check();
 	if (argc == 2 && (str_equal(argv[1], "unpack") || str_equal(argv[1], "unpack-as-user")))

@@ -331,7 +331,8 @@ bool options_are_plain(const struct create_options *o)
 
 	return s->provider == PROVIDER_NS && s->level == LEVEL_CONTAINER &&
 	       (!s->hostname || str_equal(s->hostname, "cloche")) && o->volume_count == 0 &&
-	       s->tmpfs.count == 0 && !o->snapshot[0] && !spec_wants_root(s);
+	       s->tmpfs.count == 0 && !o->snapshot[0] && !spec_wants_root(s) &&
+	       s->disk_type == DISK_MEMORY;
 }
 
 bool manager_warm_host_suits(struct manager *m, const struct caller *who,

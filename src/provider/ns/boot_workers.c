@@ -11,6 +11,8 @@
 
 #define RESTART_MS 1000
 #define DEADLINE_MS 12000 /* a little more than boot_sandbox itself has */
+/* A journal may be replayed, and the temporary files of the last sandbox are removed. */
+#define DISK_DEADLINE_MS 60000
 
 static void next_job(struct boot_worker *w);
 
@@ -58,6 +60,7 @@ static void on_result(void *arg, uint32_t events)
 		return;
 	}
 	w->busy = NULL;
+	s->disk_has_was = result.has_was;
 	w->has_worked = true;
 	loop_timer_stop(w->ns->host->loop, &w->timer);
 	if (fds[0] < 0 && result.err.kind == ERR_NONE)
@@ -129,11 +132,12 @@ static int send_job(struct boot_worker *w, struct ns_sandbox *s, struct err *e)
 	static struct boot_job job;
 	const struct provider_host *h = w->ns->host;
 	const struct config_image *image = config_image_find(h->config, s->boot->image);
-	int fds[1 + IPC_VOLUMES], count = 1, rc = -1;
+	int fds[2 + IPC_VOLUMES], count = 1, rc = -1;
 
 	job = (struct boot_job){.boot = *s->boot,
 				.id_base = s->at.id_base,
 				.root = s->i->info.root,
+				.has_disk = s->boot->disk_type == DISK_IMAGE,
 				.is_ephemeral = h->is_ephemeral,
 				.lanes = h->config->warm.lanes,
 				.preload_count = h->config->warm.preload_count};
@@ -144,6 +148,12 @@ static int send_job(struct boot_worker *w, struct ns_sandbox *s, struct err *e)
 	fds[0] = s->listener;
 	for (uint32_t i = 0; i < s->boot->volume_count; i++) {
 		fds[count] = open_volume(h, &s->boot->volumes[i], e);
+		if (fds[count] < 0)
+			goto out;
+		count++;
+	}
+	if (job.has_disk) {
+		fds[count] = ns_disk_open(s, e);
 		if (fds[count] < 0)
 			goto out;
 		count++;
@@ -174,7 +184,8 @@ static void next_job(struct boot_worker *w)
 			ns_booted(s, NULL, -1, &e);
 			continue;
 		}
-		loop_timer_set(ns->host->loop, &w->timer, DEADLINE_MS);
+		loop_timer_set(ns->host->loop, &w->timer,
+			       s->boot->disk_type == DISK_IMAGE ? DISK_DEADLINE_MS : DEADLINE_MS);
 	}
 }
 

@@ -99,6 +99,8 @@ void ns_stop_freezing(struct ns_sandbox *s)
 
 	loop_timer_stop(s->ns->host->loop, &s->timer);
 	snapshot_worker_stop(&s->snapshot_worker);
+	if (s->frozen_disk >= 0)
+		ns_disk_thaw(s);
 	s->frozen = NULL;
 	err_set(&gone, ERR_CONFLICT, "the sandbox is gone");
 	ns_answer(s, NULL, &gone);
@@ -174,6 +176,10 @@ void ns_snapshot(struct instance *i, int file, uint64_t max_bytes, provider_done
 
 	if (!begin_change(s, done, arg))
 		return;
+	if (i->info.has_disk & IPC_HAS_DISK) {
+		ns_disk_snapshot(s, file, max_bytes);
+		return;
+	}
 	s->snapshot_worker = (struct snapshot_worker){.work = {.verb = "pack",
 							       .guest = i->host->guest,
 							       .in = -1,

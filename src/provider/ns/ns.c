@@ -33,7 +33,7 @@ struct ns_sandbox *ns_sandbox(struct instance *i)
 	i->own = s = must_alloc(calloc(1, sizeof(*s)));
 	s->ns = ns_of(i->host);
 	s->i = i;
-	s->pidfd = s->listener = s->range = -1;
+	s->pidfd = s->listener = s->range = s->frozen_disk = -1;
 	return s;
 }
 
@@ -323,6 +323,7 @@ static void finish_destroy(struct ns_sandbox *s)
 
 	snprintf(name, sizeof(name), "%s.sock", s->i->info.id);
 	unlinkat(h->boxes_dir, name, 0);
+	ns_disk_remove(s);
 	if (s->range >= 0)
 		s->ns->ranges[s->range] = 0;
 	loop_timer_stop(h->loop, &s->timer);
@@ -465,7 +466,10 @@ static void ns_boot(struct instance *i, const struct ipc_boot *b, provider_done 
 	}
 	s->boot = must_alloc(malloc(sizeof(*s->boot)));
 	*s->boot = *b;
-	boot_workers_add(s);
+	if (b->disk_type == DISK_IMAGE)
+		ns_disk_begin(s);
+	else
+		boot_workers_add(s);
 }
 
 static void describe_booted(struct ns_sandbox *s, const struct booted *r)
@@ -482,7 +486,12 @@ static void describe_booted(struct ns_sandbox *s, const struct booted *r)
 	i->missing = r->missing;
 	memcpy(i->seccomp, r->seccomp, sizeof(i->seccomp));
 	snprintf(i->disk, sizeof(i->disk), "%s",
-		 r->proven & LAYER_BIT(LAYER_DISK) ? "tmpfs" : "none");
+		 !(r->proven & LAYER_BIT(LAYER_DISK)) ? "none"
+		 : s->boot->disk_type == DISK_IMAGE   ? "image"
+						      : "tmpfs");
+	if (s->boot->disk_type == DISK_IMAGE)
+		i->has_disk = IPC_HAS_DISK | (s->disk_has_files ? IPC_DISK_HAS_FILES : 0) |
+			      (s->disk_has_was ? IPC_DISK_HAS_WAS : 0);
 	memcpy(i->note, r->note, sizeof(i->note));
 	if (s->boot->root == ROOT_OVERLAY && i->root == ROOT_RO && !i->note[0])
 		snprintf(i->note, sizeof(i->note),
@@ -605,6 +614,7 @@ static void ns_adopt(struct instance *i, provider_done done, void *arg)
 		poll(NULL, 0, ADOPT_AGAIN_MS);
 	}
 	if (!e.kind) {
+		ns_disk_thaw(s);
 		if (!i->info.paused)
 			ns_thaw_leftover(s);
 		done(arg, NULL, NULL);
@@ -694,16 +704,24 @@ static void ns_start(struct provider_host *h)
 	cgroup_place_open(&ns->cgroups, NULL);
 	ns->has_table =
 		shorten_table(ns->cgroups.table, ns->cgroup_table, sizeof(ns->cgroup_table));
+	ns->disks.file = -1;
 	boot_workers_start(ns);
+}
+
+static void ns_stop(struct provider_host *h)
+{
+	if (ns_of(h))
+		ns_disks_stop(ns_of(h));
+	boot_workers_stop(h);
 }
 
 const struct provider_row provider_ns = {
 	.name = "ns",
 	.can = CAN_PAUSE | CAN_SNAPSHOT | CAN_FORK | CAN_UPDATE | CAN_NET | CAN_PORTS |
-	       CAN_VOLUMES | CAN_IMAGE | CAN_PROVE | CAN_PREPARE,
+	       CAN_VOLUMES | CAN_IMAGE | CAN_PROVE | CAN_PREPARE | CAN_DISK,
 	.connects_at_once = true,
 	.start = ns_start,
-	.stop = boot_workers_stop,
+	.stop = ns_stop,
 	.reaped = boot_workers_reaped,
 	.find_leftovers = ns_find_leftovers,
 	.probe = ns_probe,
@@ -715,6 +733,8 @@ const struct provider_row provider_ns = {
 	.pause = ns_pause,
 	.resume = ns_resume,
 	.snapshot = ns_snapshot,
+	.disk_read = ns_disk_read,
+	.disk_done = ns_disk_done,
 	.stats = ns_stats,
 	.destroy = ns_destroy,
 	.net_enter = ns_net_enter,

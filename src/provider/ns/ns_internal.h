@@ -41,6 +41,17 @@ struct ns_blob {
 	uint64_t trust_dev;		       /* of the files about its CA; 0: there are none */
 };
 
+#define DISK_POOL 4
+
+/* Disks that are made before anybody asks for one, as large as the one that was asked for last. */
+struct ns_disk_pool {
+	uint64_t limit;			/* 0: nobody has asked yet */
+	uint64_t ready[DISK_POOL];	/* limits; 0: free. The file is `pool-N` */
+	struct snapshot_worker maker;
+	size_t making;
+	int file;
+};
+
 struct ns {
 	struct provider_host *host;
 	struct cgroup_place cgroups; /* where this daemon makes cgroups */
@@ -50,6 +61,7 @@ struct ns {
 	uint32_t next_range;
 	struct boot_worker boot_workers[BOOT_WORKERS];
 	struct ns_sandbox *first, **last; /* wait for a boot worker */
+	struct ns_disk_pool disks;
 };
 
 struct ns_sandbox {
@@ -59,6 +71,8 @@ struct ns_sandbox {
 	struct ns_blob at;
 	int pidfd;
 	int listener;	       /* until it is booted */
+	bool disk_has_files, disk_has_was; /* its disk is one that was used */
+	int frozen_disk;		   /* a directory on it, while a snapshot is made; else -1 */
 	struct ipc_boot *boot; /* until it is booted */
 	int32_t range;	       /* of ids; -1: none */
 	bool is_ours;	       /* booted by this process, or tried to be */
@@ -111,6 +125,19 @@ void ns_snapshot(struct instance *i, int file, uint64_t max_bytes, provider_done
 void ns_thaw_leftover(struct ns_sandbox *s);
 /* Before it is killed: ends freezing and copying, and answers the call that waits for them. */
 void ns_stop_freezing(struct ns_sandbox *s);
+
+/* ---- disks.c ---- */
+/* Makes or takes its disk, then boots it. */
+void ns_disk_begin(struct ns_sandbox *s);
+/* Its file; -1 on error. */
+int ns_disk_open(const struct ns_sandbox *s, struct err *e);
+void ns_disk_remove(const struct ns_sandbox *s);
+void ns_disks_stop(struct ns *ns);
+void ns_disk_snapshot(struct ns_sandbox *s, int file, uint64_t max_bytes);
+/* A broker that died may have left it frozen. */
+void ns_disk_thaw(struct ns_sandbox *s);
+void ns_disk_read(struct instance *i, int file, provider_done done, void *arg);
+int ns_disk_done(struct instance *i, struct err *e);
 
 /* ---- usage.c ---- */
 void ns_update(struct instance *i, const struct limits *l, provider_done done, void *arg);

@@ -91,7 +91,10 @@ static int apply_limits(struct ns_sandbox *s, const struct limits *wanted, struc
 	if (l.open_files != now->open_files || l.cpu_time_ms != now->cpu_time_ms)
 		return err_set(e, ERR_UNSUPPORTED,
 			       "open_files and cpu_time cannot be changed while the sandbox runs");
-	if (l.disk_bytes > l.memory_bytes)
+	if (s->i->info.has_disk && l.disk_bytes != disk_of(now))
+		return err_field(e, ERR_UNSUPPORTED, "disk",
+				 "disk: a disk keeps the size that it was made with");
+	if (!s->i->info.has_disk && l.disk_bytes > l.memory_bytes)
 		return err_field(e, ERR_INVALID, "disk",
 				 "disk: more than memory, which holds what is written");
 	if (l.disk_bytes != disk_of(now) && resize_disk(s, l.disk_bytes, e) < 0)

@@ -42,6 +42,7 @@ struct boot_request {
 	const struct host *host;
 	const struct boot_warm_host *warm_host; /* or NULL */
 	const struct net_setup *net;		/* or NULL: no network */
+	const int *disk; /* a detached mount for its files (disk/disk.h); NULL: a tmpfs */
 };
 
 /* Tells a process from a later one with the same pid. */

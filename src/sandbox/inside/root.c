@@ -1,7 +1,8 @@
 /*
  * Theory of operation
  *
- * One tmpfs, the scratch, holds all that can be written and is as large as the disk limit:
+ * One file system, the scratch, holds all that can be written and is as large as the disk limit: a tmpfs, or the
+ * mount of a disk (disk/disk.h), where the places that a snapshot has are those of the last sandbox on it:
  *
  *   scratch/tmp home shm vartmp    shown at /tmp /home/user /dev/shm /var/tmp
  *   scratch/ws work                the workspace, or the upper and work directory of its overlay
@@ -52,11 +53,17 @@ static bool has_template(const struct plan *p)
 	return p->template && p->image_is_host && p->spec->root == ROOT_OVERLAY;
 }
 
+/* A place that the last sandbox on this disk has left. */
+static bool is_there_already(const struct plan *p)
+{
+	return errno == EEXIST && p->disk;
+}
+
 static int make_place(const struct plan *p, const struct writable_place *w, struct err *e)
 {
 	/* The umask is 0 here. */
 	if (mkdir(w->scratch, w->mode) < 0)
-		return err_sys(e, "cannot create %s", w->scratch);
+		return is_there_already(p) ? 0 : err_sys(e, "cannot create %s", w->scratch);
 	return w->users ? plan_give_to_user(p, AT_FDCWD, w->scratch, e) : 0;
 }
 
@@ -103,7 +110,7 @@ static int make_scratch_places(const struct plan *p, struct err *e)
 
 static int open_scratch(const struct plan *p, int *ret_fd, struct err *e)
 {
-	if (skeleton_mount_scratch(p->spec->limits.disk_bytes, e) < 0)
+	if (skeleton_mount_scratch(p->disk, p->spec->limits.disk_bytes, e) < 0)
 		return -1;
 	*ret_fd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	return *ret_fd < 0 ? err_sys(e, "cannot open the scratch file system")
@@ -207,7 +214,7 @@ static int show_top_writable(struct plan *p, int root, const char *name, const c
 	lower = mount_clone(AT_FDCWD, path, MOUNT_READ_ONLY, e);
 	if (lower < 0 || root_map_owner(p, lower, &host, e) < 0)
 		return -1;
-	if (mkdir(upper, 0755) < 0 || mkdir(work, 0700) < 0)
+	if ((mkdir(upper, 0755) < 0 && !is_there_already(p)) || mkdir(work, 0700) < 0)
 		return err_sys(e, "cannot create %s", upper);
 	if (plan_give_to_user(p, AT_FDCWD, upper, e) < 0)
 		return -1;

@@ -92,9 +92,10 @@ int skeleton_tmpfs(uint64_t bytes, const char *mode, struct err *e)
 	return mount_new("tmpfs", 0, options, e);
 }
 
-int skeleton_mount_scratch(uint64_t disk_bytes, struct err *e)
+int skeleton_mount_scratch(const int *disk, uint64_t disk_bytes, struct err *e)
 {
-	int fd = skeleton_tmpfs(disk_bytes + ROOT_SKELETON_BYTES, "0755", e);
+	int fd = disk ? fcntl(*disk, F_DUPFD_CLOEXEC, 3)
+		      : skeleton_tmpfs(disk_bytes + ROOT_SKELETON_BYTES, "0755", e);
 
 	if (fd < 0 || mount_attach(fd, AT_FDCWD, "/proc", e) < 0)
 		return -1;

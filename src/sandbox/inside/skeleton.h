@@ -18,7 +18,8 @@ int skeleton_file(int dir, const char *name, const char *data, size_t size, mode
 /* A new tmpfs of that size, detached. */
 int skeleton_tmpfs(uint64_t bytes, const char *mode, struct err *e);
 /*
- * Mounts a tmpfs as large as the disk limit, for all writable files. It covers /proc, which exists
+ * Mounts the disk (a detached mount), or without one (NULL) a tmpfs as large as the disk limit, for all writable
+ * files. It covers /proc, which exists
  * everywhere and is mounted anew later, and becomes the working directory.
  */
-int skeleton_mount_scratch(uint64_t disk_bytes, struct err *e);
+int skeleton_mount_scratch(const int *disk, uint64_t disk_bytes, struct err *e);

@@ -1,6 +1,7 @@
 /* Tries an effect of each layer, so that the record says what holds, not what was asked for. */
 #include "sandbox/inside/verify.h"
 
+#include "disk/disk.h"
 #include "kern/caps.h"
 #include "kern/dirents.h"
 #include "kern/sys.h"
@@ -175,7 +176,7 @@ static bool bind_is_bounded(const struct bind *b)
 	return b->tmpfs_bytes && statfs(b->target, &fs) == 0 && is_tmpfs_of(&fs, b->tmpfs_bytes);
 }
 
-static bool disk_is_bounded(const struct plan *p, int scratch)
+static bool writes_are_bounded(const struct plan *p, int scratch)
 {
 	uint64_t most = p->spec->limits.disk_bytes + ROOT_SKELETON_BYTES;
 	struct statfs fs = {.f_type = 0};
@@ -186,8 +187,9 @@ static bool disk_is_bounded(const struct plan *p, int scratch)
 	for (size_t i = 0; i < p->bind_count; i++)
 		if (!bind_is_bounded(&p->binds[i]))
 			return false;
-	return p->spec->level != LEVEL_PROCESS && fstatfs(scratch, &fs) == 0 &&
-	       is_tmpfs_of(&fs, most);
+	if (p->spec->level == LEVEL_PROCESS || fstatfs(scratch, &fs) < 0)
+		return false;
+	return p->disk ? disk_is_bounded(&fs, p->spec->limits.disk_bytes) : is_tmpfs_of(&fs, most);
 }
 
 /* ".." of the root must be the root itself: an old root below it would appear there. */
@@ -269,7 +271,7 @@ layer_set verify_privileges(const struct plan *p, int scratch)
 	proven |= when(prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1, LAYER_NO_NEW_PRIVS);
 	proven |= when(filter_answers(p), LAYER_SECCOMP);
 	proven |= when(network_is_closed(p, proven), LAYER_NETWORK);
-	proven |= when(disk_is_bounded(p, scratch), LAYER_DISK);
+	proven |= when(writes_are_bounded(p, scratch), LAYER_DISK);
 	proven |= when(root_is_own(p), LAYER_ROOT);
 	return proven |
 	       when(p->page->canary_opens && verify_canary_holds(scratch, canary), LAYER_LANDLOCK);

@@ -2,6 +2,7 @@
 #include "sandbox/outside/keeper.h"
 
 #include "kern/dirents.h"
+#include "kern/empty_tree.h"
 #include "sandbox/workspace/safe_walk.h"
 #include "sandbox/inside/skeleton.h"
 
@@ -123,53 +124,12 @@ int process_dir_make(struct keeper *k, struct err *e)
 	return 0;
 }
 
-/* Removes the entries of one directory. Directories in it move up to top, to be emptied later. */
-static bool empty_directory(int top, const char *name, unsigned *moved)
-{
-	struct dirents_entry d;
-	struct dirents list;
-	auto_close int fd = -1;
-
-	/* Code inside may have removed its permissions. */
-	(void)!fchmodat(top, name, 0700, AT_SYMLINK_NOFOLLOW);
-	fd = safe_walk_open_dir(top, name);
-	dirents_start(&list, fd);
-	while (dirents_next(&list, &d)) {
-		char up[32];
-
-		if (str_equal(d.name, ".") || str_equal(d.name, ".."))
-			continue;
-		snprintf(up, sizeof(up), ".cloche-%u", (*moved)++);
-		if (unlinkat(fd, d.name, 0) < 0 && errno == EISDIR)
-			(void)!renameat(fd, d.name, top, up);
-	}
-	return unlinkat(top, name, AT_REMOVEDIR) == 0;
-}
-
-/*
- * The tree may be hostile: as deep and as wide as code inside could make it, and without
- * permissions. So there is no recursion and no list of names: subdirectories move up, as long as a
- * round makes progress.
- */
 void process_dir_remove(const char *path)
 {
 	auto_close int tmp = *path ? open("/tmp", O_PATH | O_DIRECTORY | O_CLOEXEC) : -1;
 	auto_close int top = tmp < 0 ? -1 : safe_walk_open_dir(tmp, path + strlen("/tmp/"));
-	unsigned moved = 0;
-	bool progress = top >= 0;
-	struct dirents_entry d;
-	struct dirents list;
 
-	while (progress && lseek(top, 0, SEEK_SET) == 0) {
-		progress = false;
-		dirents_start(&list, top);
-		while (dirents_next(&list, &d)) {
-			if (str_equal(d.name, ".") || str_equal(d.name, ".."))
-				continue;
-			if (unlinkat(top, d.name, 0) == 0 || empty_directory(top, d.name, &moved))
-				progress = true;
-		}
-	}
+	empty_tree(top);
 	if (tmp >= 0)
 		unlinkat(tmp, path + strlen("/tmp/"), AT_REMOVEDIR);
 }

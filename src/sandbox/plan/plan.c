@@ -441,6 +441,10 @@ int plan_make(struct plan *p, const struct sandbox_request *request, struct err 
 	plan_init(p, request->spec);
 	p->argv = request->spec->argv.items;
 	p->own_argv = request->own_argv;
+	if (request->spec->disk_type != DISK_MEMORY)
+		return err_field(e, ERR_UNSUPPORTED, "disk_type",
+				 "disk_type: a run writes to memory; sandboxes of the daemon can have "
+				 "a disk: `cloche create --disk-type disk`");
 	if (request->spec->argv.count == 0)
 		return err_field(e, ERR_INVALID, "cmd",
 				 "cmd: no command given; see `cloche help run`");
@@ -484,6 +488,7 @@ int plan_make_boot(struct plan *p, const struct boot_request *r, struct err *e)
 	plan_init(p, r->spec);
 	p->template = r->template;
 	p->net = r->net;
+	p->disk = r->disk;
 	if (r->id_base)
 		p->id_base = r->id_base;
 	snprintf(p->id, sizeof(p->id), "%s", r->id);

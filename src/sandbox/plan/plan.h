@@ -101,6 +101,7 @@ struct plan {
 	const struct template *template; /* NULL: there is none for this root */
 	struct status_page *page;
 	const struct net_setup *net; /* NULL: no network */
+	const int *disk; /* a detached mount that takes the place of the tmpfs; or NULL */
 	char id[24];
 	char process_dir[32]; /* level process: see process_dir_make */
 	bool rootless;

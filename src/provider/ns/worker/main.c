@@ -2,6 +2,7 @@
 
 #include "provider/ns/worker/boot_mounts.h"
 
+#include "disk/disk.h"
 #include "model/guest_files.h"
 #include "sandbox/inside/inside.h"
 #include "sandbox/inside/message.h"
@@ -49,6 +50,7 @@ static int make_spec(const struct boot_job *job, struct sandbox_spec *s, struct 
 	spec_init(s);
 	s->level = LEVEL_CONTAINER;
 	s->root = job->root;
+	s->disk_type = job->boot.disk_type;
 	s->limits = job->boot.limits;
 	if (is_warm_host(job))
 		widen_for_warm_host(&s->limits);
@@ -117,6 +119,28 @@ static bool gives_way(const struct boot_job *job, const struct workshop *shop)
 	return str_equal(job->boot.owner, "-") && shop->can_raise;
 }
 
+/* What its files on the disk are changes of. */
+static void name_root(const struct boot_job *job, char *ret, size_t size)
+{
+	snprintf(ret, size, "%s %s%s", job->root == ROOT_OVERLAY ? "overlay" : "ro",
+		 job->boot.user_root ? "root " : "", job->image);
+}
+
+/* The mount of the disk, or -1. */
+static int open_disk(const struct boot_job *job, int file, struct boot_result *ret)
+{
+	const struct disk_use use = {.file = file, .id_base = job->id_base};
+	bool has_skeleton = job->root == ROOT_OVERLAY && str_equal(job->image, "host");
+	auto_close int tree = disk_mount(&use, &ret->err);
+	char root[CONFIG_PATH + 32];
+
+	name_root(job, root, sizeof(root));
+	if (tree < 0 || disk_prepare(tree, root, has_skeleton, &ret->err) < 0)
+		return -1;
+	ret->has_was = disk_has_was(tree);
+	return take_fd(&tree);
+}
+
 static int run_job(const struct boot_job *job, const int *fds, const struct workshop *shop,
 		   struct boot_result *ret)
 {
@@ -133,8 +157,15 @@ static int run_job(const struct boot_job *job, const int *fds, const struct work
 				 .cgroups = &shop->cgroups,
 				 .host = &shop->host,
 				 .dies_with_caller = job->boot.transient || job->is_ephemeral};
+	auto_close int disk = -1;
 	int rc = -1;
 
+	if (job->has_disk) {
+		disk = open_disk(job, fds[1 + job->boot.volume_count], ret);
+		if (disk < 0)
+			return -1;
+		r.disk = &disk;
+	}
 	for (uint32_t i = 0; i < job->boot.volume_count; i++) {
 		volumes[i] = (struct boot_volume){.fd = fds[1 + i],
 						  .writable = job->boot.volumes[i].writable != 0};

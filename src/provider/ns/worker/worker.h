@@ -15,11 +15,12 @@
 #define BOOT_WORKER_FD_BROKER 3 /* the socket that jobs come from */
 #define BOOT_WORKER_FD_GUEST 4	/* the program of pid 1 */
 
-/* To a boot worker, with the listener and the volumes. */
+/* To a boot worker, with the listener, the volumes and the disk. */
 struct boot_job {
 	struct ipc_boot boot;
 	uint32_t id_base;
 	uint8_t root;
+	uint8_t has_disk;	 /* the last fd is its file */
 	uint8_t is_ephemeral;	 /* the daemon is ephemeral: no sandbox outlives it */
 	char image[CONFIG_PATH]; /* "host", or the operator's path */
 	char cgroup[CGROUP_NAME];
@@ -32,4 +33,5 @@ struct boot_job {
 struct boot_result {
 	struct err err;
 	struct booted booted;
+	uint8_t has_was; /* on its disk: disk_has_was */
 };

@@ -1,0 +1,94 @@
+/*
+ * What a sandbox finds on a disk that another one has used: its workspace, its home, and what was changed in
+ * its root. Everything else is made anew, as for a sandbox that starts from a snapshot.
+ */
+#include "disk/disk.h"
+
+#include "kern/dirents.h"
+#include "kern/empty_tree.h"
+#include "kern/sys.h"
+
+#define TRASH "trash"
+#define OWNER "root-is"
+#define OWNER_MAX 1200
+
+/* As guest/files/pack.c has them. */
+static bool is_kept(const char *name)
+{
+	static const char *const kept[] = {"rootup", "ws", "home", DISK_WAS, ".", "..", TRASH, OWNER};
+
+	for (size_t i = 0; i < ARRAY_LEN(kept); i++)
+		if (str_equal(name, kept[i]))
+			return true;
+	return false;
+}
+
+static bool exists(int tree, const char *name)
+{
+	return faccessat(tree, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+bool disk_has_was(int tree)
+{
+	return exists(tree, DISK_WAS);
+}
+
+int disk_was_is_back(int tree, struct err *e)
+{
+	/* It is removed by the next start: only its name matters now. */
+	if (renameat(tree, DISK_WAS, tree, "old") < 0 && errno != ENOENT)
+		return err_sys(e, "cannot finish the start of a disk");
+	return 0;
+}
+
+/* Leaves the places that are kept. The names in `d` are ours; what is below them may be anything. */
+static int remove_others(int tree, struct err *e)
+{
+	auto_close int top = openat(tree, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	auto_close int trash = -1;
+	struct dirents_entry d;
+	struct dirents list;
+
+	if (mkdirat(tree, TRASH, 0700) < 0 && errno != EEXIST)
+		return err_sys(e, "cannot clear a disk");
+	trash = openat(tree, TRASH, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (top < 0 || trash < 0)
+		return err_sys(e, "cannot clear a disk");
+	empty_tree(trash);
+	dirents_start(&list, top);
+	while (dirents_next(&list, &d))
+		if (!is_kept(d.name) && renameat(tree, d.name, trash, d.name) < 0)
+			return err_sys(e, "cannot clear a disk");
+	empty_tree(trash);
+	return unlinkat(tree, TRASH, AT_REMOVEDIR) < 0 ? err_sys(e, "cannot clear a disk") : 0;
+}
+
+static int write_owner(int tree, const char *root, struct err *e)
+{
+	auto_close int fd =
+		openat(tree, OWNER, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+	if (fd < 0 || io_write_all(fd, root, strlen(root)) < 0 || fsync(fd) < 0)
+		return err_sys(e, "cannot prepare a disk");
+	return 0;
+}
+
+int disk_prepare(int tree, const char *root, bool keeps_root, struct err *e)
+{
+	auto_close int fd = openat(tree, OWNER, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	char was[OWNER_MAX] = "";
+
+	if (fd < 0 && errno == ENOENT)
+		return write_owner(tree, root, e);
+	if (fd < 0 || read(fd, was, sizeof(was) - 1) < 0)
+		return err_sys(e, "cannot read a disk");
+	if (!str_equal(was, root))
+		return err_field(e, ERR_CONFLICT, "snapshot",
+				 "snapshot: its disk was made with another image or root; start it "
+				 "with the same, or with disk_type memory");
+	/* If it is there already, an earlier start did not finish, and `root` is what that one made. */
+	if (keeps_root && !disk_has_was(tree) && renameat(tree, "root", tree, DISK_WAS) < 0 &&
+	    errno != ENOENT)
+		return err_sys(e, "cannot keep what was changed in a root");
+	return remove_others(tree, e);
+}
