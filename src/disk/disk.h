@@ -37,7 +37,7 @@ struct disk_copy {
 int disk_copy(struct disk_copy *c, struct err *e);
 
 struct disk_use {
-	int file;	  /* open for writing, also to read only: a journal may have to be replayed */
+	int file; /* open for writing, also to read only: a journal may have to be replayed */
 	uint32_t id_base; /* ids 0 to 65535 on disk are the host's from here on */
 	/* Of a disk that nobody writes to and that was frozen when it was copied; others may read it, too. */
 	bool read_only;

@@ -87,17 +87,32 @@ int disk_probe(struct err *e)
 }
 
 /* All features are named, because the host's mke2fs.conf may have others. */
-#define FEATURES                                                                                   \
-	"none,has_journal,extent,huge_file,flex_bg,metadata_csum,64bit,dir_index,dir_nlink,"       \
-	"extra_isize,filetype,large_file,sparse_super,ext_attr,encrypt"
+static const char features[] = "none,has_journal,extent,huge_file,flex_bg,metadata_csum,64bit,"
+			       "dir_index,dir_nlink,extra_isize,filetype,large_file,sparse_super,"
+			       "ext_attr,encrypt";
 
 static void exec_maker(int file)
 {
 	char path[32], inodes[16];
-	const char *argv[] = {"mkfs.ext4", "-q",      "-F",	"-O",	       FEATURES, "-b",
-			      "4096",	   "-i",      inodes,	"-I",	       "256",	 "-m",
-			      "0",	   "-J",      "size=8", "-E",
-			      "lazy_itable_init=1,lazy_journal_init=1,nodiscard", path, NULL};
+	const char *argv[] = {"mkfs.ext4",
+			      "-q",
+			      "-F",
+			      "-O",
+			      features,
+			      "-b",
+			      "4096",
+			      "-i",
+			      inodes,
+			      "-I",
+			      "256",
+			      "-m",
+			      "0",
+			      "-J",
+			      "size=8",
+			      "-E",
+			      "lazy_itable_init=1,lazy_journal_init=1,nodiscard",
+			      path,
+			      NULL};
 	char *env[] = {NULL};
 	int null = open("/dev/null", O_RDWR);
 

@@ -36,11 +36,10 @@ static int lock_file(int file, bool read_only, struct err *e)
 /* Others take loop devices at the same time: a number that was free may be taken. */
 static int attach(const struct disk_use *u, char *path, size_t size, struct err *e)
 {
-	struct loop_config config = {
-		.fd = (unsigned)u->file,
-		.block_size = 4096,
-		.info = {.lo_flags = LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO |
-				     (u->read_only ? LO_FLAGS_READ_ONLY : 0)}};
+	struct loop_config config = {.fd = (unsigned)u->file,
+				     .block_size = 4096,
+				     .info = {.lo_flags = LO_FLAGS_AUTOCLEAR | LO_FLAGS_DIRECT_IO |
+							  (u->read_only ? LO_FLAGS_READ_ONLY : 0)}};
 	auto_close int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC);
 
 	for (int i = 0; control >= 0 && i < TRIES; i++) {
@@ -97,8 +96,15 @@ static int map_ids(int tree, uint32_t base, struct err *e)
 int disk_mount(const struct disk_use *u, struct err *e)
 {
 	char path[32];
-	const char *options[] = {"source", path, "errors", "remount-ro", "noinit_itable", NULL,
-				 u->read_only ? "ro" : NULL, NULL, NULL};
+	const char *options[] = {"source",
+				 path,
+				 "errors",
+				 "remount-ro",
+				 "noinit_itable",
+				 NULL,
+				 u->read_only ? "ro" : NULL,
+				 NULL,
+				 NULL};
 	auto_close int device = -1;
 	auto_close int fs = -1;
 	auto_close int tree = -1;

@@ -15,7 +15,8 @@
 /* As guest/files/pack.c has them. */
 static bool is_kept(const char *name)
 {
-	static const char *const kept[] = {"rootup", "ws", "home", DISK_WAS, ".", "..", TRASH, OWNER};
+	static const char *const kept[] = {"rootup", "ws", "home", DISK_WAS,
+					   ".",	     "..", TRASH,  OWNER};
 
 	for (size_t i = 0; i < ARRAY_LEN(kept); i++)
 		if (str_equal(name, kept[i]))

@@ -17,8 +17,7 @@ void id_map_range(struct id_map *ret, uint32_t base)
 
 void id_map_disk(struct id_map *ret, uint32_t base)
 {
-	snprintf(ret->text, sizeof(ret->text), "0 %u %u\n%u 0 1\n", base, RANGE,
-		 USERNS_DISK_OUTER);
+	snprintf(ret->text, sizeof(ret->text), "0 %u %u\n%u 0 1\n", base, RANGE, USERNS_DISK_OUTER);
 }
 
 void id_map_one(struct id_map *ret, uint32_t id, uint32_t owner)

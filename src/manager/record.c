@@ -145,6 +145,8 @@ json_t *sandbox_describe(const struct sandbox *s)
 		"idle_timeout", seconds_json(s->o.idle_ms), "on_timeout",
 		s->o.pause_on_timeout ? "pause" : "kill", "auto_resume", s->o.auto_resume);
 	/* A reason may have been cut within a character, which must not spoil the rest. */
+	json_object_set_new(o, "disk_type",
+			    json_string(spec->disk_type == DISK_IMAGE ? "disk" : "memory"));
 	list_out(&s->o.publish, "publish", o);
 	json_object_set_new(o, "secrets", secrets_names(&spec->secrets));
 	json_object_set_new(o, "agent", s->o.agent[0] ? json_string(s->o.agent) : json_null());

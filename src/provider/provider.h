@@ -48,7 +48,7 @@ struct provider_host {
 	char tag[16];		     /* part of the names of this daemon's cgroups */
 	int guest;		     /* programs: the guest, as a memfd, and cloche-boot */
 	int boot_worker;
-	int boxes_dir;		   /* for sockets, named after the sandbox's id */
+	int boxes_dir; /* for sockets, named after the sandbox's id */
 	int disks_dir; /* ID.img; one that is there before its sandbox is booted is to be used again */
 	int volumes[CONFIG_ITEMS]; /* directories, in the order of the configuration */
 	bool has_foreign;	   /* some sandboxes have a record that cannot be read */
@@ -69,7 +69,7 @@ struct provider_result {
 	int fd; /* boot, connect: the link; net_enter: the socket; else -1. The row closes it */
 	struct net_listeners *listeners; /* net_prepare: the callback's; else NULL */
 	struct ipc_stats stats;
-	uint64_t size_bytes; /* of a snapshot */
+	uint64_t size_bytes;	 /* of a snapshot */
 	bool is_disk, is_shared; /* the snapshot is a disk; it shares blocks with the sandbox's */
 	uint32_t frozen_ms;
 	char digest[80];

@@ -122,8 +122,7 @@ static int copy_disk(struct snapshot_worker *c, struct snapshot_worker_result *r
 /* What was written before is written out first, so that the file system stands still for a short time only. */
 static int clone_disk(struct snapshot_worker *c, struct snapshot_worker_result *r)
 {
-	struct disk_copy copy = {
-		.from = c->work.in, .to = c->file, .max_bytes = c->max_bytes};
+	struct disk_copy copy = {.from = c->work.in, .to = c->file, .max_bytes = c->max_bytes};
 	int64_t since;
 	int rc;
 
@@ -159,9 +158,9 @@ static int do_work(struct snapshot_worker *c, struct snapshot_worker_result *r)
 		const char *verb;
 		int (*work)(struct snapshot_worker *c, struct snapshot_worker_result *r);
 	} verbs[] = {
-		{"pack", pack_files},	  {"pack-was", pack_files}, {"check", check_tar},
-		{"take", take_tar},	  {"format", format_disk},  {"copy", copy_disk},
-		{"clone", clone_disk},	  {"pack-disk", pack_disk},
+		{"pack", pack_files},  {"pack-was", pack_files}, {"check", check_tar},
+		{"take", take_tar},    {"format", format_disk},	 {"copy", copy_disk},
+		{"clone", clone_disk}, {"pack-disk", pack_disk},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)

@@ -39,8 +39,8 @@ enum ipc_type {
 	IPC_NETWORK, /* ipc_network (id); fd: the request's own rules, a struct net_policy -> IPC_NETWORK_IS */
 	IPC_NET_ANSWER, /* ipc_network (id, serial, allows): to IPC_NET_ASKS -> IPC_DONE */
 	IPC_NET_FLUSH,	/* id -> IPC_DONE, once all that egress knows of its network was told */
-	IPC_DISK_READ, /* id -> IPC_DONE with an fd: a tar of what must be brought back */
-	IPC_DISK_DONE, /* id: it was brought back -> IPC_DONE */
+	IPC_DISK_READ,	/* id -> IPC_DONE with an fd: a tar of what must be brought back */
+	IPC_DISK_DONE,	/* id: it was brought back -> IPC_DONE */
 	IPC_QUIT,	/* the front is done; graceful shutdown */
 	IPC_PUBLISH,	/* ipc_publish -> IPC_DONE with a listening TCP socket of the host */
 	/* Secrets; the broker passes these on to role signer, and its answers back */
@@ -167,7 +167,8 @@ struct ipc_booted {
 enum ipc_disk {
 	IPC_HAS_DISK = 1,
 	IPC_DISK_HAS_FILES = 2, /* of the snapshot that it was started from */
-	IPC_DISK_HAS_WAS = 4, /* but what was changed in the skeleton of the root must be brought back */
+	IPC_DISK_HAS_WAS =
+		4, /* but what was changed in the skeleton of the root must be brought back */
 };
 
 struct ipc_stats {

@@ -34,7 +34,8 @@ static const struct {
 	{"Sandbox",
 	 "id:string name:string? state:string image:string? level:string provider:string "
 	 "metadata:object created_at:string started_at:string? expires_at:string? limits:Limits "
-	 "network:string? root:string? layers:object? exit_code:integer? idle_timeout:number? "
+	 "network:string? root:string? disk_type:string layers:object? exit_code:integer? "
+	 "idle_timeout:number? "
 	 "on_timeout:string auto_resume:boolean publish:[string] secrets:[string] "
 	 "agent:string? reason:string?"},
 	{"Limits", "memory:integer? cpus:number? pids:integer? disk:integer? timeout:number? "
@@ -85,6 +86,7 @@ static const struct {
 		   "memory:integer disk:integer sessions:integer"},
 	{"AllStats", "sandboxes:[StatsRow] tenants:[Totals]"},
 	{"Snapshot", "id:string name:string? digest:string size_bytes:integer excluded:[string] "
+		     "kind:string shared?:boolean frozen_ms?:integer "
 		     "created_at:string sandbox:string?"},
 	{"Snapshots", "snapshots:[Snapshot]"},
 	{"Secret", "id?:string name:string hosts:[string] header:string uses:integer? "

@@ -126,10 +126,9 @@ static void fit_disk(struct sandbox_spec *s)
 /* Options that only our own sandboxes can fulfil are refused for those of another service. */
 static int finish_remote(struct sandbox_spec *s, struct err *e)
 {
-	static const char *const ours[] = {"memory",   "cpus",	     "pids",	  "disk",
-					   "cpu_time", "open_files", "file_size", "root",
-					   "hostname", "level",	     "net",	  "tmpfs",
-					   "disk_type"};
+	static const char *const ours[] = {
+		"memory", "cpus",     "pids",  "disk", "cpu_time", "open_files", "file_size",
+		"root",	  "hostname", "level", "net",  "tmpfs",	   "disk_type"};
 	int rc;
 
 	if (s->require.count)

@@ -70,11 +70,12 @@ static void fill_pool(struct ns *ns)
 	p->making = i;
 	pool_name(i, ".part", part);
 	p->file = open_new(ns, part, &e);
-	p->maker = (struct snapshot_worker){.work = {.verb = "format", .root = -1, .in = -1, .out = -1},
-					    .file = p->file,
-					    .max_bytes = p->limit,
-					    .done = on_pool_made,
-					    .arg = ns};
+	p->maker = (struct snapshot_worker){
+		.work = {.verb = "format", .root = -1, .in = -1, .out = -1},
+		.file = p->file,
+		.max_bytes = p->limit,
+		.done = on_pool_made,
+		.arg = ns};
 	if (p->file < 0 || snapshot_worker_start(&p->maker, ns->host->loop, &e) < 0) {
 		close_fd(&p->file);
 		log_warn("no disk can be prepared", "error", e.msg);
@@ -199,6 +200,15 @@ void ns_disk_remove(const struct ns_sandbox *s)
 
 /* ---- snapshots ---- */
 
+/* A directory on it, by which it can be frozen. */
+static int open_mounted(const struct ns_sandbox *s, struct err *e)
+{
+	auto_close int scratch = ns_scratch(s, e);
+	int fd = scratch < 0 ? -1 : openat(scratch, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	return scratch >= 0 && fd < 0 ? err_sys(e, "cannot open the sandbox's disk") : fd;
+}
+
 void ns_disk_thaw(struct ns_sandbox *s)
 {
 	struct err ignored;
@@ -206,7 +216,7 @@ void ns_disk_thaw(struct ns_sandbox *s)
 	if (!(s->i->info.has_disk & IPC_HAS_DISK))
 		return;
 	if (s->frozen_disk < 0)
-		s->frozen_disk = ns_scratch(s, &ignored);
+		s->frozen_disk = open_mounted(s, &ignored);
 	if (s->frozen_disk >= 0)
 		(void)ioctl(s->frozen_disk, FITHAW, 0);
 	close_fd(&s->frozen_disk);
@@ -226,16 +236,14 @@ void ns_disk_snapshot(struct ns_sandbox *s, int file, uint64_t max_bytes)
 {
 	struct err e = {0};
 
-	s->frozen_disk = ns_scratch(s, &e);
-	s->snapshot_worker = (struct snapshot_worker){.work = {.verb = "clone",
-							       .root = s->frozen_disk,
-							       .in = -1,
-							       .out = -1},
-						      .file = file,
-						      .max_bytes = max_bytes,
-						      .timeout_ms = READ_MS,
-						      .done = on_cloned,
-						      .arg = s};
+	s->frozen_disk = open_mounted(s, &e);
+	s->snapshot_worker = (struct snapshot_worker){
+		.work = {.verb = "clone", .root = s->frozen_disk, .in = -1, .out = -1},
+		.file = file,
+		.max_bytes = max_bytes,
+		.timeout_ms = READ_MS,
+		.done = on_cloned,
+		.arg = s};
 	if (s->frozen_disk >= 0)
 		s->snapshot_worker.work.in = ns_disk_open(s, &e);
 	if (s->snapshot_worker.work.in < 0 ||

@@ -45,8 +45,8 @@ struct ns_blob {
 
 /* Disks that are made before anybody asks for one, as large as the one that was asked for last. */
 struct ns_disk_pool {
-	uint64_t limit;			/* 0: nobody has asked yet */
-	uint64_t ready[DISK_POOL];	/* limits; 0: free. The file is `pool-N` */
+	uint64_t limit;		   /* 0: nobody has asked yet */
+	uint64_t ready[DISK_POOL]; /* limits; 0: free. The file is `pool-N` */
 	struct snapshot_worker maker;
 	size_t making;
 	int file;
@@ -70,9 +70,9 @@ struct ns_sandbox {
 	struct ns_sandbox *next; /* in the queue of the boot workers */
 	struct ns_blob at;
 	int pidfd;
-	int listener;	       /* until it is booted */
+	int listener;			   /* until it is booted */
 	bool disk_has_files, disk_has_was; /* its disk is one that was used */
-	int frozen_disk;		   /* a directory on it, while a snapshot is made; else -1 */
+	int frozen_disk;       /* a directory on it, while a snapshot is made; else -1 */
 	struct ipc_boot *boot; /* until it is booted */
 	int32_t range;	       /* of ids; -1: none */
 	bool is_ours;	       /* booted by this process, or tried to be */

@@ -442,9 +442,10 @@ int plan_make(struct plan *p, const struct sandbox_request *request, struct err 
 	p->argv = request->spec->argv.items;
 	p->own_argv = request->own_argv;
 	if (request->spec->disk_type != DISK_MEMORY)
-		return err_field(e, ERR_UNSUPPORTED, "disk_type",
-				 "disk_type: a run writes to memory; sandboxes of the daemon can have "
-				 "a disk: `cloche create --disk-type disk`");
+		return err_field(
+			e, ERR_UNSUPPORTED, "disk_type",
+			"disk_type: a run writes to memory; sandboxes of the daemon can have "
+			"a disk: `cloche create --disk-type disk`");
 	if (request->spec->argv.count == 0)
 		return err_field(e, ERR_INVALID, "cmd",
 				 "cmd: no command given; see `cloche help run`");
