@@ -161,7 +161,7 @@ struct ipc_booted {
 	uint8_t root_inside;  /* enum root_inside */
 	char agent[IPC_NAME]; /* or "", and which registration of that name it is */
 	char agent_uid[IPC_ID];
-	uint8_t has_disk;     /* enum ipc_disk, as bits */
+	uint8_t has_disk; /* enum ipc_disk, as bits */
 };
 
 enum ipc_disk {

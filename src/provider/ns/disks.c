@@ -155,7 +155,10 @@ void ns_disk_begin(struct ns_sandbox *s)
 	char name[IPC_ID + 8];
 
 	file_name(s->i->info.id, name);
-	if (disk_probe(&e) < 0) {
+	if (s->ns->host->rootless)
+		err_field(&e, ERR_UNSUPPORTED, "disk_type",
+			  "disk_type: a disk needs a daemon that is root");
+	if (e.kind || disk_probe(&e) < 0) {
 		ns_booted(s, NULL, -1, &e);
 		return;
 	}

@@ -115,6 +115,13 @@ class Disks(Case):
         self.assertIn("No such file", again["stdout"])
 
 
+class Rootless(harness.Case):
+    @unittest.skipIf(harness.ROOT, "a daemon that is not root")
+    def test_refused_by_name(self):
+        self.assertError(self.d.post("/v1/sandboxes", {"disk_type": "disk"}), 501, "unsupported",
+                         field="disk_type")
+
+
 class Keep(Case):
     FILES = ("mkdir -p /opt/x /data; echo opt > /opt/x/f; echo etc > /etc/f; echo data > /data/f;"
              " echo work > /workspace/f; echo home > ~/f; echo tmp > /tmp/f;"
