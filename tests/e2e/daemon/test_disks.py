@@ -171,7 +171,8 @@ class Keep(Case):
             except ProcessLookupError:
                 pass
         d.process.wait()
-        for path in glob.glob("/sys/fs/cgroup/freezer/cloche-box-%s-*/freezer.state" % d.tag()):
+        for path in glob.glob("/sys/fs/cgroup/freezer/**/cloche-box-%s-*/freezer.state" % d.tag(),
+                              recursive=True):
             with open(path, "w", encoding="utf-8") as f:
                 f.write("THAWED")
         until(lambda: not self.loops(d), "the end of all mounts")
