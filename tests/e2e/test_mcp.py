@@ -352,7 +352,7 @@ class Legacy(Served):
 
     def is_running(self, mark):
         text = self.tool("run_command", {"command": "cat /proc/[0-9]*/cmdline; true"}).json()
-        return ("sleep\0" + mark) in text["result"]["structuredContent"]["stdout"]
+        return ("sleep?" + mark) in text["result"]["structuredContent"]["stdout"]
 
     def test_cancelled_by_message(self):
         self.tool("run_command", {"command": "true"})
@@ -610,7 +610,7 @@ class Pipes(cl.Case):
                                                          META + "clientCapabilities": {}}}, 6))
         self.assertEqual([m.get("id") for m in got], [0, "l", 2, 3, 4, None, None, 5, 6])
         self.assertEqual(got[0]["result"]["protocolVersion"], "2025-11-25")
-        self.assertEqual(len(got[1]["result"]["tools"]), 16)
+        self.assertEqual(len(got[1]["result"]["tools"]), 17)
         self.assertEqual([m["error"]["code"] for m in got if "error" in m], [-32601, -32600, -32700, -32022])
         self.assertEqual(os.listdir(self.runtime), [])
 

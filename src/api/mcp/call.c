@@ -287,6 +287,30 @@ void mcp_call_ask(struct mcp_call *c, const char *method, json_t *params,
 	send_event(c, jsonrpc_request(c->asking, method, params));
 }
 
+/* ---- text ---- */
+
+json_t *mcp_text(const struct mcp_call *c, const char *bytes, size_t len, struct cleaned *n)
+{
+	auto_list struct list env = {0}, values = {0};
+	auto_buf struct buf b = {0};
+	struct err ignored;
+
+	if (body_env(c->session->options, "env", &env, &ignored) == 0)
+		clean_values_of(&env, &values);
+	clean_text(&b, bytes, len, &values, n);
+	return text_json(b.len ? buf_head(&b) : "", b.len);
+}
+
+void mcp_add_cleaned(json_t *result, const struct cleaned *n)
+{
+	if (cleaned_any(n))
+		json_object_set_new(
+			result, "cleaned",
+			json_pack("{s:I, s:I, s:I, s:I}", "invalid", (json_int_t)n->invalid,
+				  "control", (json_int_t)n->control, "invisible",
+				  (json_int_t)n->invisible, "secrets", (json_int_t)n->secrets));
+}
+
 /* ---- arguments ---- */
 
 const char *mcp_arg_text(const struct mcp_call *c, const char *name, const char *dflt)

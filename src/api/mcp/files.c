@@ -122,8 +122,14 @@ static const char *image_type(const char *bytes, size_t len)
 static void answer_resource(struct mcp_call *c, const char *bytes, size_t len)
 {
 	struct file_job *j = c->work;
+	struct cleaned n = {0};
 	json_t *text = json_stringn(bytes, len);
 	const char *type = text ? "text/plain" : image_type(bytes, len);
+
+	if (text) {
+		json_decref(text);
+		text = mcp_text(c, bytes, len, &n);
+	}
 
 	mcp_call_result(c,
 			json_pack("{s:[{s:s, s:s, s:o}]}", "contents", "uri", j->uri, "mimeType",
@@ -141,13 +147,28 @@ static json_t *describe_read(const struct file_job *j, const char *encoding, jso
 			 content ? content : json_string(""), "truncated", is_cut);
 }
 
+/* Text is made fit for the model, unless it asks for the bytes; other bytes are base64 in any case. */
+static void answer_text(struct mcp_call *c, const char *bytes, size_t len)
+{
+	struct cleaned n = {0};
+	json_t *text = body_flag(c->args, "raw") ? NULL : json_stringn(bytes, len), *result;
+
+	if (text) {
+		json_decref(text);
+		text = mcp_text(c, bytes, len, &n);
+	}
+	result = describe_read(c->work, text ? "utf-8" : "base64",
+			       text ? text : text_json_base64(bytes, len));
+	mcp_add_cleaned(result, &n);
+	mcp_call_structured(c, result);
+}
+
 static void answer_read(struct mcp_call *c)
 {
 	struct file_job *j = c->work;
 	const char *bytes = j->bytes.len ? buf_head(&j->bytes) : "";
 	size_t len = j->bytes.len;
 	const char *image = j->offset == 0 && !j->cut ? image_type(bytes, len) : NULL;
-	json_t *text;
 
 	if (j->uri) {
 		answer_resource(c, bytes, len);
@@ -157,9 +178,7 @@ static void answer_read(struct mcp_call *c)
 					     "mimeType", image, "structuredContent",
 					     describe_read(j, "image", NULL), "isError", 0));
 	} else {
-		text = json_stringn(bytes, len);
-		mcp_call_structured(c, describe_read(j, text ? "utf-8" : "base64",
-						     text ? text : text_json_base64(bytes, len)));
+		answer_text(c, bytes, len);
 	}
 }
 
@@ -370,11 +389,12 @@ static void on_file(void *arg, const struct file_info *f)
 
 static void on_match(void *arg, const struct file_match *m)
 {
+	struct cleaned n = {0};
 	size_t path_len = strlen(m->path), len = m->len < LINE_MAX_BYTES ? m->len : LINE_MAX_BYTES;
 
 	add_item(arg,
 		 json_pack("{s:o, s:I, s:o}", "path", text_json(m->path, path_len), "line",
-			   (json_int_t)m->line, "text", text_json(m->text, len)),
+			   (json_int_t)m->line, "text", mcp_text(arg, m->text, len, &n)),
 		 path_len + len + 40);
 }
 

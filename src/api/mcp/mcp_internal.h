@@ -11,6 +11,7 @@
 #include "base/base.h"
 #include "api/mcp/mcp.h"
 #include "api/rest/rest.h"
+#include "base/clean.h"
 #include "policy/tools/rules.h"
 
 #define MCP_URI "cloche://sandboxes/"
@@ -137,6 +138,11 @@ void mcp_call_log(struct mcp_call *c, int level, const char *text);
 void mcp_call_ask(struct mcp_call *c, const char *method, json_t *params,
 		  void (*on_reply)(struct mcp_call *c, const json_t *result));
 const char *mcp_level_name(int level);
+
+/* Text from inside, fit for a model (base/clean.h). n is added to. */
+json_t *mcp_text(const struct mcp_call *c, const char *bytes, size_t len, struct cleaned *n);
+/* Adds "cleaned" if something was taken out. */
+void mcp_add_cleaned(json_t *result, const struct cleaned *n);
 
 /* Arguments that were checked. */
 const char *mcp_arg_text(const struct mcp_call *c, const char *name, const char *dflt);

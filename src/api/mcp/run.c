@@ -70,27 +70,28 @@ static void add_part(void *to, const char *bytes, size_t len)
 	buf_add(to, bytes, len);
 }
 
-static json_t *output_text(const struct capture *c)
+static json_t *output_text(const struct mcp_call *call, const struct capture *c, struct cleaned *n)
 {
-	struct buf b = {0};
-	json_t *text;
+	auto_buf struct buf b = {0};
 
 	capture_join(c, add_part, &b);
-	text = text_json(buf_head(&b), b.len);
-	buf_done(&b);
-	return text;
+	return mcp_text(call, b.len ? buf_head(&b) : "", b.len, n);
 }
 
-static json_t *summary_of(const struct result *r)
+static json_t *summary_of(const struct mcp_call *c, const struct result *r)
 {
+	struct cleaned n = {0};
+	json_t *ret;
 	bool truncated = capture_is_cut(&r->out) || capture_is_cut(&r->err);
 
-	return json_pack("{s:o, s:o, s:i, s:s, s:b, s:f, s:b, s:o, s:s*}", "stdout",
-			 output_text(&r->out), "stderr", output_text(&r->err), "exit_code",
-			 r->end.exit_code, "status", status_name(r->end.status), "timed_out",
-			 r->end.status == STATUS_TIMEOUT, "duration_ms", r->end.duration_ms,
-			 "truncated", truncated, "denials", describe_denials(r), "advice",
-			 advice_for(r->end.status, truncated));
+	ret = json_pack("{s:o, s:o, s:i, s:s, s:b, s:f, s:b, s:o, s:s*}", "stdout",
+			output_text(c, &r->out, &n), "stderr", output_text(c, &r->err, &n),
+			"exit_code", r->end.exit_code, "status", status_name(r->end.status),
+			"timed_out", r->end.status == STATUS_TIMEOUT, "duration_ms",
+			r->end.duration_ms, "truncated", truncated, "denials", describe_denials(r),
+			"advice", advice_for(r->end.status, truncated));
+	mcp_add_cleaned(ret, &n);
+	return ret;
 }
 
 static void on_captured(void *arg, struct capture_run *run, const struct err *e)
@@ -104,7 +105,7 @@ static void on_captured(void *arg, struct capture_run *run, const struct err *e)
 		for (size_t i = 0; r && i < r->denial_count; i++)
 			mcp_call_log(c, 3, r->denials[i].explain);
 		if (r)
-			mcp_call_structured(c, summary_of(r));
+			mcp_call_structured(c, summary_of(c, r));
 		else
 			mcp_call_error(c, e);
 	}
@@ -255,13 +256,14 @@ static json_t *polled_key(const struct mcp_call *c, uint32_t eid, char *ret, siz
 static void answer_poll(struct mcp_call *c, const struct outcome *x)
 {
 	struct background *b = c->work;
+	struct cleaned n = {0};
 	char key[64];
 	json_t *out;
 
 	detach_background(c);
 	if (b->uri) {
 		buf_add(&b->out, b->err.len ? buf_head(&b->err) : "", b->err.len);
-		out = text_json(buf_head(&b->out), b->out.len);
+		out = mcp_text(c, b->out.len ? buf_head(&b->out) : "", b->out.len, &n);
 		mcp_call_result(c, json_pack("{s:[{s:s, s:s, s:o}]}", "contents", "uri", b->uri,
 					     "mimeType", "text/plain", "text", out));
 		return;
@@ -272,9 +274,10 @@ static void answer_poll(struct mcp_call *c, const struct outcome *x)
 	json_object_set_new(c->session->polled, key, json_integer((json_int_t)b->next));
 	out = json_pack("{s:b, s:b, s:i, s:o, s:o, s:I, s:s}", "running", !x, "truncated", b->cut,
 			"exit_code", x ? x->exit_code : -1, "stdout",
-			text_json(buf_head(&b->out), b->out.len), "stderr",
-			text_json(buf_head(&b->err), b->err.len), "next", (json_int_t)b->next,
-			"status", x ? status_name(x->status) : "running");
+			mcp_text(c, b->out.len ? buf_head(&b->out) : "", b->out.len, &n), "stderr",
+			mcp_text(c, b->err.len ? buf_head(&b->err) : "", b->err.len, &n), "next",
+			(json_int_t)b->next, "status", x ? status_name(x->status) : "running");
+	mcp_add_cleaned(out, &n);
 	mcp_call_structured(c, out);
 }
 

@@ -11,6 +11,10 @@
 	      .max = 86400)
 #define PROCESS                                                                                    \
 	NEEDED("process_id", BODY_INTEGER, "From process_start", .min = 1, .max = 4294967295.0)
+#define CLEANED                                                                                    \
+	FIELD("cleaned", BODY_OBJECT,                                                              \
+	      "How much was taken out or replaced: invalid bytes, control and invisible "          \
+	      "characters, secrets")
 #define PATH(what) NEEDED("path", BODY_TEXT, what)
 
 static const char *const language_names[] = {"python", "bash", "javascript", "typescript", "perl",
@@ -32,7 +36,7 @@ static const struct body_table result_out = BODY_TABLE(
 	NEEDED("truncated", BODY_FLAG, "The middle of a long output was left out"),
 	NEEDED("duration_ms", BODY_NUMBER, "Wall time"),
 	NEEDED("denials", BODY_ITEMS, "What the sandbox refused meanwhile", .items = &denial_out),
-	FIELD("advice", BODY_TEXT, "What to do next, where that is known"));
+	FIELD("advice", BODY_TEXT, "What to do next, where that is known"), CLEANED);
 static const struct body_table file_out =
 	BODY_TABLE(BODY_ALONE, NEEDED("path", BODY_TEXT, "Absolute"),
 		   NEEDED("type", BODY_TEXT, "file, directory, link, other"),
@@ -78,8 +82,8 @@ const struct mcp_tool mcp_tools[] = {
 		      .max = 1e15),
 		FIELD("length", BODY_INTEGER, "At most so many bytes; default and maximum 262144",
 		      .min = 1, .max = 262144),
-		SANDBOX),
-	 FIELDS(NEEDED("path", BODY_TEXT, "Absolute"),
+		FIELD("raw", BODY_FLAG, "The bytes as base64, and nothing taken out"), SANDBOX),
+	 FIELDS(NEEDED("path", BODY_TEXT, "Absolute"), CLEANED,
 		NEEDED("size", BODY_INTEGER, "Of the whole file, in bytes"),
 		NEEDED("encoding", BODY_TEXT,
 		       "utf-8, base64, or image: then it is an image of this result"),
@@ -158,7 +162,7 @@ const struct mcp_tool mcp_tools[] = {
 		NEEDED("stdout", BODY_TEXT, "New output"),
 		NEEDED("stderr", BODY_TEXT, "New error output"),
 		NEEDED("next", BODY_INTEGER, "Where the next poll begins"),
-		NEEDED("status", BODY_TEXT, "running, exited, signaled, ..."),
+		NEEDED("status", BODY_TEXT, "running, exited, signaled, ..."), CLEANED,
 		NEEDED("truncated", BODY_FLAG,
 		       "Output was lost: it printed faster than it was polled")),
 	 mcp_process_poll, false},

@@ -1,5 +1,6 @@
 """Tool calls of agents at the daemon: /v1/tools/check and /v1/tools/call, and the rules of sessions of MCP."""
 
+import base64
 import json
 
 import harness
@@ -104,6 +105,23 @@ class Call(Tools):
         found = self.done("Grep", {"pattern": "one", "path": "/home/me/app"}, **how)["matches"]
         self.assertEqual([m["path"] for m in found], [path])
         self.assertEqual(self.done("run_code", {"code": "print(6*7)"}, **how)["stdout"], "42\n")
+
+    def test_what_a_model_sees(self):
+        how = {"session": "clean"}
+        line = "printf 'a\\033[31mb\\033]0;t\\007\\377\\342\\200\\256c AKIAABCDEFGHIJKLMNOP\\n' | tee f"
+        shown = "ab\ufffdc [secret removed]\n"
+        counts = {"invalid": 1, "control": 2, "invisible": 1, "secrets": 1}
+        ran = self.done("Bash", {"command": line}, **how)
+        self.assertEqual((ran["stdout"], ran["cleaned"]), (shown, counts))
+        self.done("Bash", {"command": "tr -d '\\377' <f >g"}, **how)
+        self.assertNotIn("cleaned", self.done("Bash", {"command": "echo a"}, **how))
+        read = self.done("read_file", {"path": "g"}, **how)
+        self.assertEqual((read["content"], read["cleaned"]["secrets"]), ("abc [secret removed]\n", 1))
+        raw = self.done("read_file", {"path": "g", "raw": True}, **how)
+        self.assertEqual(raw["encoding"], "base64")
+        self.assertIn(b"\x1b[31mb", base64.b64decode(raw["content"]))
+        found = self.done("Grep", {"pattern": "AKIA"}, **how)["matches"]
+        self.assertNotIn("AKIA", json.dumps(found))
 
     def test_sessions_share_nothing(self):
         self.done("Write", {"file_path": "/workspace/x", "content": "1"}, session="a")
