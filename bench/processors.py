@@ -1,4 +1,5 @@
-"""What the processors of this machine make of a neighbour's load, without cloche: the control of bench/fair.py."""
+"""What the processors of this machine make of a neighbour's load, without cloche: the control of bench/fair.py; and
+how that bench keeps apart from other work on the machine."""
 import os
 import signal
 import socket
@@ -6,6 +7,9 @@ import time
 
 import run as bench_run
 from client import percentile
+
+LEVELS = (1, 2, 4, 8)  # programs that compute
+CPU = "/sys/fs/cgroup/cpu"
 
 
 def be_prompt(on):
@@ -26,10 +30,101 @@ def end(pid):
     return used.ru_utime + used.ru_stime
 
 
+def put(path, text):
+    with open(path, "w", encoding="ascii") as f:
+        f.write(str(text))
+
+
+class Apart:
+    """A cgroup with four times the usual weight: other work on the machine then disturbs less. More would be false:
+    the kernel's own threads have the usual weight, too. Only as root with cgroup v1; else place is None."""
+
+    def __init__(self):
+        self.place = CPU + "/cloche-bench-%d" % os.getpid()
+        try:
+            os.mkdir(self.place)
+            put(self.place + "/cpu.shares", 4096)
+            put(self.place + "/cpu.rt_runtime_us", 400000)  # of a second, for be_prompt
+            put(self.place + "/tasks", 0)
+        except OSError:
+            self.place = None
+
+    def below(self, name):
+        """A part of it for one side of the control."""
+        if self.place:
+            os.makedirs(self.place + "/" + name, exist_ok=True)
+            put(self.place + "/" + name + "/tasks", 0)
+
+    def end(self):
+        if not self.place:
+            return
+        put(CPU + "/tasks", 0)
+        for top, _, _ in os.walk(self.place, topdown=False):
+            try:
+                os.rmdir(top)
+            except OSError:
+                pass  # whoever is in it yet
+
+    def running(self, skip_path, skip_pids):
+        """How many tasks in it run or want to, but for a part of it and some processes."""
+        skip = {name for pid in skip_pids if os.path.isdir("/proc/%d/task" % pid)
+                for name in os.listdir("/proc/%d/task" % pid)}
+        count = 0
+        for top, parts, _ in os.walk(self.place):
+            parts[:] = [p for p in parts if p not in skip_path]
+            try:
+                with open(top + "/tasks", encoding="ascii") as f:
+                    tasks = set(f.read().split()) - skip
+            except OSError:
+                continue
+            for task in tasks:
+                try:
+                    with open("/proc/%s/stat" % task, encoding="utf-8", errors="replace") as f:
+                        count += f.read().rpartition(")")[2].split()[0] == "R"
+                except (OSError, IndexError):
+                    pass
+        return count
+
+
+class Computing:
+    """Counts meanwhile, in a process of its own, how many tasks compute."""
+
+    def __init__(self, apart, skip_path, skip_pids):
+        self.pid = None
+        if not apart.place:
+            return
+        look, tell = os.pipe()
+        self.look = look
+        self.pid = os.fork()
+        if self.pid:
+            os.close(tell)
+            return
+        os.nice(19)
+        while True:
+            time.sleep(0.2)
+            os.write(tell, bytes([min(255, apart.running(skip_path, {*skip_pids, os.getpid()}))]))
+
+    def mean(self):
+        """None: not known."""
+        if not self.pid:
+            return None
+        end(self.pid)
+        seen = os.read(self.look, 65536)
+        os.close(self.look)
+        return sum(seen) / len(seen) if seen else None
+
+
+# ---- the control
+
+
 def serve_bare(sock):
-    """The simplest server that starts a program for each byte it gets."""
-    while sock.recv(1):
-        os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
+    """The simplest server that starts a program, or only answers."""
+    while True:
+        wanted = sock.recv(1)
+        if wanted == b"s":
+            os.waitpid(os.posix_spawn("/bin/true", ["true"], {}), 0)
+        elif not wanted:
+            return
         sock.sendall(b"x")
 
 
@@ -51,38 +146,56 @@ def in_child(what, *args):
 
 
 def measure_bare(ours, rounds):
-    times = []
+    times = {b"s": [], b"e": []}
     be_prompt(True)
     try:
         for _ in range(rounds):
-            begun = time.perf_counter()
-            ours.sendall(b"x")
-            ours.recv(1)
-            times.append((time.perf_counter() - begun) * 1000)
+            for wanted, found in times.items():
+                begun = time.perf_counter()
+                ours.sendall(wanted)
+                ours.recv(1)
+                found.append((time.perf_counter() - begun) * 1000)
     finally:
         be_prompt(False)
     return times
 
 
-def control(rounds):
-    """A bare server, and programs that compute, on the same processors: nothing of cloche. Its ratios are what the
-    kernel's scheduler makes of a neighbour's load; no daemon below it can be better for programs that it starts."""
+def control(apart, rounds):
+    """A bare server, and programs that compute, on the same processors: nothing of cloche. Each side has a cgroup of
+    its own. The ratios are what the kernel's scheduler makes of a neighbour's load: LEVELS -> (starting a program,
+    only answering)."""
     ours, theirs = socket.socketpair()
-    server, rows = in_child(serve_bare, theirs), []
+
+    def server():
+        apart.below("server")
+        ours.close()
+        serve_bare(theirs)
+
+    def spinner():
+        apart.below("spinners")
+        spin()
+
+    pid, ratios = in_child(server), {}
     try:
         measure_bare(ours, 30)
-        for spinning in 1, 2, 4, 8:
+        for spinning in LEVELS:
             quiet = measure_bare(ours, rounds)
-            spinners = [in_child(spin) for _ in range(spinning)]
+            spinners = [in_child(spinner) for _ in range(spinning)]
             time.sleep(0.2)
             busy = measure_bare(ours, rounds)
-            for pid in spinners:
-                end(pid)
-            quiet = percentile(quiet + measure_bare(ours, rounds), 0.99)
-            busy = percentile(busy, 0.99)
-            rows.append([spinning, "%.2f ms" % quiet, "%.2f ms" % busy, "%.1f" % (busy / quiet)])
+            for one in spinners:
+                end(one)
+            after = measure_bare(ours, rounds)
+            now = [percentile(busy[k], 0.99) / percentile(quiet[k] + after[k], 0.99) for k in busy]
+            # More programs are no help: where the figure falls, it is noise.
+            ratios[spinning] = tuple(map(max, now, ratios.get(spinning // 2, now)))
     finally:
-        end(server)
-    bench_run.table("a bare server that starts `true`, beside programs that compute (no cloche)",
-                    ["programs", "quiet p99", "beside them", "ratio"], rows)
+        end(pid)
+    return ratios
+
+
+def show_control(apart, rounds):
+    rows = [[n, "%.1f" % start, "%.1f" % answer] for n, (start, answer) in control(apart, rounds).items()]
+    bench_run.table("a bare server beside programs that compute (no cloche): p99, x its quiet p99",
+                    ["programs", "starts `true`", "only answers"], rows)
     return 0
