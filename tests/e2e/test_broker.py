@@ -1,6 +1,7 @@
 """The broker by itself: it boots, pauses, copies, adopts and ends sandboxes, and believes no front."""
 
 import errno
+import json
 import os
 import signal
 import socket
@@ -436,6 +437,41 @@ class Hostile(Case):
             self.refused(b.ask("claim %s -" % first), puppet.INVALID)
             self.done(b.ask("claim %s abcdefghij" % first))
             self.refused(b.ask("claim %s abcdefghij" % second), puppet.LIMIT)
+
+    def test_above_the_total(self):
+        """Memory of all together: booted, claimed from the pool, and grown. What ends makes room."""
+        config = os.path.join(self.dir, "conf.yaml")
+        with open(config, "w", encoding="utf-8") as out:
+            out.write("memory_total: 1000M\nsandbox:\n  memory_limit: 256M\n")
+        with self.broker(config=config) as b:
+            first, second = (self.boot(b, ".", "%d" % (400 << 20)) for _ in range(2))
+            self.refused(b.ask("boot %s . %d" % (new_id(), 400 << 20)), puppet.LIMIT)
+            self.refused(b.ask("update %s %d" % (first, 700 << 20)), puppet.LIMIT)
+            self.done(b.ask("update %s %d" % (first, 500 << 20)))
+            pooled = self.boot(b, "-")
+            self.refused(b.ask("claim %s abcdefghij" % pooled), puppet.LIMIT)
+            self.done(b.ask("destroy " + second))
+            self.done(b.ask("claim %s abcdefghij" % pooled))
+
+    def test_above_the_total_of_a_token(self):
+        with self.broker() as b:
+            made = cl.run("token", "create", "--memory-total", "500M", "--json", "small",
+                          env=cl.caller_env(CLOCHE_STATE_DIR=b.state, CLOCHE_RUNTIME_DIR=b.runtime))
+            self.assertEqual(made.code, 0, made)
+            token = json.loads(made.out)["id"]
+            box = new_id()
+            # The broker reads its tokens again a moment later.
+            self.assertTrue(cl.wait_for(lambda: self.is_refused_at(b, token, 600 << 20)))
+            self.assertEqual(b.ask("boot %s %s %d" % (box, token, 400 << 20))["type"], puppet.BOOTED)
+            self.refused(b.ask("boot %s %s %d" % (new_id(), token, 200 << 20)), puppet.LIMIT)
+            self.boot(b, ".", "%d" % (200 << 20))
+
+    def is_refused_at(self, b, token, memory):
+        name = new_id()
+        reply = b.ask("boot %s %s %d" % (name, token, memory))
+        if reply["type"] == puppet.BOOTED:
+            b.ask("destroy " + name)
+        return reply["type"] == puppet.DONE and reply["kind"] == puppet.LIMIT
 
     def test_above_the_ceiling_of_a_token(self):
         with self.broker() as b:

@@ -40,6 +40,7 @@ static void on_adopted(void *arg, const struct provider_result *r, const struct 
 
 static void adopt_one(struct daemon *d, const char *id)
 {
+	memset(d->let_in, 0, sizeof(d->let_in));
 	/* Until its record names another provider. No other provider leaves anything on this host. */
 	struct box *b = box_new(d, provider_row(PROVIDER_NS), id);
 	struct err e = {0};

@@ -155,6 +155,10 @@ struct daemon {
 	struct {
 		unsigned adopted, reaped, strays;
 	} found; /* of earlier brokers, at the start */
+	struct let_in {
+		bool is_known;
+		uint64_t memory, disk; /* at least as much as all have */
+	} let_in[2];		       /* kept, and for one run: totals.c */
 	struct {
 		int64_t looked_ns;
 		struct err err; /* why nothing may be booted now */
@@ -240,6 +244,16 @@ void service_init(struct daemon *d);
 void service_watch(struct daemon *d);
 /* "READY=1" and the like; does nothing if nobody asks. */
 void service_notify(struct daemon *d, const char *state);
+
+/* ---- totals.c ---- */
+struct new_totals {
+	const char *owner;
+	bool transient;
+	const struct limits *limits;
+};
+/* May these limits be added? `without`: the sandbox that has others until then, or NULL. */
+int totals_check(struct daemon *d, const struct box *without, const struct new_totals *n,
+		 struct err *e);
 
 /* ---- box.c ---- */
 /* NULL if there is none. */

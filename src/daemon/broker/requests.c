@@ -111,6 +111,13 @@ static int check_count(const struct daemon *d, const struct ipc_boot *boot, stru
 	return err_set(e, ERR_LIMIT, "this daemon has as many sandboxes as it may have, %u", most);
 }
 
+static int check_totals(struct daemon *d, const struct box *b, const struct ipc_boot *boot,
+			struct err *e)
+{
+	return totals_check(
+		d, b, &(struct new_totals){boot->owner, boot->transient != 0, &boot->limits}, e);
+}
+
 #define LOOK_NS 20000000      /* the host is looked at no more often */
 #define RUNNABLE_PER_CPU 32   /* tasks that wait for each processor */
 #define DISK_LEAST (2u << 20) /* of the state directory's file system */
@@ -183,7 +190,9 @@ static int may_boot(struct daemon *d, const struct ipc_boot *boot, struct err *e
 	}
 	if (box_find(d, boot->id))
 		return err_set(e, ERR_CONFLICT, "there is a sandbox %s already", boot->id);
-	return check_count(d, boot, e) < 0 ? -1 : check_host(d, e);
+	if (check_count(d, boot, e) < 0 || check_host(d, e) < 0)
+		return -1;
+	return str_equal(boot->owner, "-") ? 0 : check_totals(d, NULL, boot, e);
 }
 
 static void on_booted(void *arg, const struct provider_result *result, const struct err *error)
@@ -383,14 +392,19 @@ static int check_claim(struct box *b, const struct ipc_boot *boot, struct err *e
 			       "a prepared sandbox cannot be given volumes, a tmpfs or root");
 	if (agent_check_boot(b->d, boot, e) < 0)
 		return -1;
-	return check_token(b->d, boot->owner, &boot->limits, e);
+	if (check_token(b->d, boot->owner, &boot->limits, e) < 0)
+		return -1;
+	return check_totals(b->d, b, boot, e);
 }
 
 static int check_update(struct box *b, const struct ipc_boot *boot, struct err *e)
 {
-	if (check_limits(&boot->limits, b->d->config, e) < 0)
+	const struct new_totals n = {b->i.info.owner, b->i.info.transient, &boot->limits};
+
+	if (check_limits(&boot->limits, b->d->config, e) < 0 ||
+	    check_token(b->d, n.owner, &boot->limits, e) < 0)
 		return -1;
-	return check_token(b->d, b->i.info.owner, &boot->limits, e);
+	return str_equal(n.owner, "-") ? 0 : totals_check(b->d, b, &n, e);
 }
 
 void box_request_update(struct daemon *d, struct requester who, const struct ipc *m)
