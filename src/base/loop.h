@@ -24,7 +24,7 @@
 
 struct loop;
 
-#define LOOP_TURN_NS 250000
+#define LOOP_TURN_NS 50000
 
 /* Whose work a callback is. */
 struct loop_user {

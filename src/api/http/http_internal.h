@@ -37,8 +37,8 @@
 #define HALF_CLOSED_MS 200	  /* after a request: until then its end of file is no hang-up */
 #define TURN_BYTES (64u << 10)	  /* read or written for one connection before the others */
 #define JSON_PIECE (4u << 10)	  /* built of a JSON body at once */
-#define TURN_NS 100000		  /* for one tenant before the others */
-#define ROUND_NS 250000		  /* for all tenants before the rest of the loop */
+#define TURN_NS 50000		  /* for one tenant before the others */
+#define ROUND_NS 50000		  /* for all tenants before the rest of the loop */
 #define OPEN_BODY_MAX (64u << 10) /* of a request without authentication */
 #define JSON_MAX (2u << 20)
 #define BIG_MAX (16u << 20)
