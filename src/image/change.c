@@ -87,12 +87,13 @@ int image_tag(const struct image_store *s, const char *name, const char *hex, co
 
 	if (lock < 0 || image_refs_read(s, &refs, e) < 0)
 		return -1;
-	f = (struct image_ref *)image_refs_find(&refs, name);
+	f = (struct image_ref *)image_refs_find(&refs, s->owner, name);
 	if (!f) {
 		refs.items = array_room(refs.items, refs.count, &refs.room, sizeof(*refs.items));
 		f = &refs.items[refs.count++];
 	}
-	*f = (struct image_ref){.owner = "*", .unix_ms = unix_ms()};
+	*f = (struct image_ref){.unix_ms = unix_ms()};
+	snprintf(f->owner, sizeof(f->owner), "%s", s->owner);
 	snprintf(f->name, sizeof(f->name), "%s", name);
 	snprintf(f->hex, sizeof(f->hex), "%s", hex);
 	snprintf(f->digest, sizeof(f->digest), "%s", digest && *digest ? digest : "-");
@@ -101,26 +102,34 @@ int image_tag(const struct image_store *s, const char *name, const char *hex, co
 	return rc;
 }
 
-int image_untag(const struct image_store *s, const char *name, bool *ret_last, struct err *e)
+int image_untag(const struct image_store *s, const char *what, char hex[IMAGE_HEX + 1],
+		struct err *e)
 {
 	auto_close int lock = image_lock_file(s, "lock", LOCK_EX, e);
+	struct image found = {.lock = -1};
+	struct image_reference name;
 	struct image_refs refs;
-	struct image_ref *f;
-	bool last = true;
+	struct err ignored;
+	bool by_name;
 	int rc;
 
-	if (lock < 0 || image_refs_read(s, &refs, e) < 0)
+	if (lock < 0 || image_find(s, what, &found, e) < 0)
 		return -1;
-	f = (struct image_ref *)image_refs_find(&refs, name);
-	for (size_t i = 0; f && i < refs.count; i++)
-		last = last && (&refs.items[i] == f || !str_equal(refs.items[i].hex, f->hex));
-	if (f)
-		f->name[0] = '\0';
-	rc = f ? write_refs(s, &refs, e)
-	       : err_set(e, ERR_NOT_FOUND, "there is no image '%s' here", name);
+	memcpy(hex, found.hex, sizeof(found.hex));
+	image_done(&found);
+	if (image_refs_read(s, &refs, e) < 0)
+		return -1;
+	by_name = image_reference_parse(what, &name, &ignored) == 0 &&
+		  image_refs_find(&refs, s->owner, name.name);
+	for (size_t i = 0; i < refs.count; i++) {
+		struct image_ref *f = &refs.items[i];
+
+		if (str_equal(f->owner, s->owner) &&
+		    (by_name ? str_equal(f->name, name.name) : str_equal(f->hex, hex)))
+			f->name[0] = '\0';
+	}
+	rc = write_refs(s, &refs, e);
 	image_refs_done(&refs);
-	if (rc == 0)
-		*ret_last = last;
 	return rc;
 }
 
@@ -222,13 +231,32 @@ static bool has_name(const struct image_refs *refs, const char *hex)
 	return false;
 }
 
-/* Removes an image that nobody uses. */
+/* Something of the daemon's has the image; if that cannot be known, it is taken for true. */
+static bool is_used(const struct image_store *s, const char *hex)
+{
+	auto_list struct list ids = {0};
+	char used[IMAGE_HEX + 1];
+	struct err ignored;
+
+	if (image_uses(s, &ids, &ignored) < 0)
+		return true;
+	for (size_t i = 0; i < ids.count; i++)
+		if (image_use_find(s, ids.items[i], used) && str_equal(used, hex))
+			return true;
+	return false;
+}
+
+/*
+ * Removes an image that nobody uses. Uses are looked at while nobody can lock it: who began to use it holds a
+ * lock until its file is there.
+ */
 static bool remove_image(const struct image_store *s, int images, const char *hex)
 {
 	auto_close int fd = openat(images, hex, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	char config[IMAGE_HEX + 16];
 
-	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || unlinkat(images, hex, 0) < 0)
+	if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0 || is_used(s, hex) ||
+	    unlinkat(images, hex, 0) < 0)
 		return false;
 	snprintf(config, sizeof(config), "configs/%s", hex);
 	unlinkat(s->dir, config, 0);

@@ -10,9 +10,12 @@
  *     configs/HEX       that configuration as it came
  *     layers/HEX/fs     a layer unpacked, by the digest of its tar; with ids as in the tar if root made it
  *     layers/HEX/tar    what else is needed to write the same tar again
+ *     uses/ID           the digits of the image that a sandbox or a snapshot of the daemon has
  *     tmp/              half-made, each directory locked by its maker
  *
- * Whoever uses an image holds a shared lock on its record (image_find). What is not locked can be removed.
+ * Whoever uses an image holds a shared lock on its record (image_find), or has a file in uses/, which outlives
+ * the process. What has neither, and no name, can be removed. Names belong to an owner: "*" is the user whose
+ * store it is, or the operator of the daemon; others are owners of sandboxes. Layers are shared by all.
  */
 #pragma once
 
@@ -21,6 +24,7 @@
 #define IMAGE_LAYERS 90 /* names of all of them fit into one mount option (show_layers) */
 #define IMAGE_RECORD_MAX (64u << 10)
 #define IMAGE_CONFIG_MAX (1u << 20)
+#define IMAGE_REFS_MAX (64u << 20)
 #define IMAGE_LAYER_MAX (20ull << 30) /* bytes, compressed or not; see guest/files/layer.c */
 
 /* What a run needs of an image: keys and values, "KEY VALUE" and a NUL each. */
@@ -35,9 +39,17 @@ struct image_record {
 int image_record_parse(const char *bytes, size_t len, struct image_record *ret, struct err *e);
 void image_record_format(const struct image_record *r, struct buf *to);
 void image_record_done(struct image_record *r);
+/* Its USER is root, or it names none. */
+bool image_user_is_root(const struct image_record *r);
+/* Adds what runs in it if nobody says what: its entrypoint and command. */
+void image_command(const struct image_record *r, struct list *argv);
+
+#define IMAGE_OWNER 40
+#define IMAGE_OWNER_ALL "*" /* whose store it is */
 
 struct image_store {
 	int dir;
+	char owner[IMAGE_OWNER]; /* whose names are meant */
 	char path[PATH_MAX];
 };
 
@@ -45,6 +57,8 @@ struct image_store {
  * This user's store. With `make` it is made if it is not there; otherwise ERR_NOT_FOUND.
  */
 int image_store_open(struct image_store *ret, bool make, struct err *e);
+/* The same for the store at this path. */
+int image_store_open_at(const char *path, bool make, struct image_store *ret, struct err *e);
 void image_store_close(struct image_store *s);
 
 /* A found image; stays there until lock is closed. */
@@ -73,7 +87,7 @@ bool image_is_stored(const char *image);
 /* ---- references ---- */
 
 struct image_ref {
-	char owner[40];
+	char owner[IMAGE_OWNER];
 	char name[384];
 	char hex[IMAGE_HEX + 1];
 	char digest[IMAGE_DIGEST]; /* of the manifest; "-" if it is not known */
@@ -86,13 +100,30 @@ struct image_refs {
 };
 
 int image_refs_read(const struct image_store *s, struct image_refs *ret, struct err *e);
+int image_refs_parse(const char *text, size_t len, struct image_refs *ret, struct err *e);
 void image_refs_done(struct image_refs *r);
-const struct image_ref *image_refs_find(const struct image_refs *r, const char *name);
+const struct image_ref *image_refs_find(const struct image_refs *r, const char *owner,
+					const char *name);
+/* Of this owner, the image that this is the id of, or the beginning of one; NULL: none or several. */
+const struct image_ref *image_refs_find_id(const struct image_refs *r, const char *owner,
+					   const char *id);
 /* Lets name lead to the image; digest may be NULL. */
 int image_tag(const struct image_store *s, const char *name, const char *hex, const char *digest,
 	      struct err *e);
-/* Removes a name. *ret_last: no other name leads to its image. */
-int image_untag(const struct image_store *s, const char *name, bool *ret_last, struct err *e);
+/* Removes a name, or by id all names of an image, which hex gets. */
+int image_untag(const struct image_store *s, const char *what, char hex[IMAGE_HEX + 1],
+		struct err *e);
+
+/* ---- uses ---- */
+
+/* What has this id uses the image; to_disk: also after a crash of the host. */
+int image_use(const struct image_store *s, const char *id, const char *hex, bool to_disk,
+	      struct err *e);
+void image_unuse(const struct image_store *s, const char *id);
+/* Which image has it? False: none. */
+bool image_use_find(const struct image_store *s, const char *id, char hex[IMAGE_HEX + 1]);
+/* The ids of all that use something. */
+int image_uses(const struct image_store *s, struct list *ret, struct err *e);
 
 /* ---- making and removing ---- */
 

@@ -123,6 +123,23 @@ void image_record_format(const struct image_record *r, struct buf *to)
 	}
 }
 
+bool image_user_is_root(const struct image_record *r)
+{
+	const char *user = r->user;
+
+	return !user || !*user || str_equal(user, "root") || str_starts(user, "root:") ||
+	       str_equal(user, "0") || str_starts(user, "0:");
+}
+
+void image_command(const struct image_record *r, struct list *argv)
+{
+	const struct list *const parts[] = {&r->entrypoint, &r->cmd};
+
+	for (size_t p = 0; p < ARRAY_LEN(parts); p++)
+		for (size_t i = 0; i < parts[p]->count; i++)
+			list_add(argv, parts[p]->items[i]);
+}
+
 void image_record_done(struct image_record *r)
 {
 	for (size_t i = 0; i < ARRAY_LEN(keys); i++) {

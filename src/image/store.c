@@ -35,7 +35,7 @@ static void make_parents(const char *path)
 
 static int make_store(const char *path, struct err *e)
 {
-	static const char *const parts[] = {"images", "configs", "layers", "tmp"};
+	static const char *const parts[] = {"images", "configs", "layers", "uses", "tmp"};
 	auto_close int dir = -1;
 
 	make_parents(path);
@@ -48,12 +48,13 @@ static int make_store(const char *path, struct err *e)
 	return 0;
 }
 
-int image_store_open(struct image_store *ret, bool make, struct err *e)
+int image_store_open_at(const char *path, bool make, struct image_store *ret, struct err *e)
 {
-	struct image_store s = {.dir = -1};
+	struct image_store s = {.dir = -1, .owner = IMAGE_OWNER_ALL};
 	struct stat st;
 
-	if (state_path(s.path, sizeof(s.path), e) < 0 || (make && make_store(s.path, e) < 0))
+	snprintf(s.path, sizeof(s.path), "%s", path);
+	if (make && make_store(s.path, e) < 0)
 		return -1;
 	s.dir = open(s.path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (s.dir < 0 && errno == ENOENT)
@@ -68,6 +69,15 @@ int image_store_open(struct image_store *ret, bool make, struct err *e)
 	}
 	*ret = s;
 	return 0;
+}
+
+int image_store_open(struct image_store *ret, bool make, struct err *e)
+{
+	char path[PATH_MAX];
+
+	if (state_path(path, sizeof(path), e) < 0)
+		return -1;
+	return image_store_open_at(path, make, ret, e);
 }
 
 void image_store_close(struct image_store *s)
@@ -135,7 +145,13 @@ int image_open(const struct image_store *s, const char *hex, struct image *ret, 
 	return 0;
 }
 
-/* 1: exactly one id begins like this. */
+static int several(const char *start, struct err *e)
+{
+	return err_field(e, ERR_INVALID, "image",
+			 "image: several ids begin with %s; give more digits", start);
+}
+
+/* 1: exactly one id begins like this. Whose store it is may have any image in it. */
 static int find_by_id(const struct image_store *s, const char *start, char hex[IMAGE_HEX + 1],
 		      struct err *e)
 {
@@ -152,32 +168,61 @@ static int find_by_id(const struct image_store *s, const char *start, char hex[I
 			snprintf(hex, IMAGE_HEX + 1, "%s", names.items[i]);
 			found++;
 		}
-	return found < 2 ? found
-			 : err_field(e, ERR_INVALID, "image",
-				     "image: several ids begin with %s; give more digits", start);
+	return found < 2 ? found : several(start, e);
+}
+
+const struct image_ref *image_refs_find_id(const struct image_refs *r, const char *owner,
+					   const char *id)
+{
+	const char *start = str_starts(id, "sha256:") ? id + strlen("sha256:") : id;
+	const struct image_ref *found = NULL;
+
+	if (!str_only(start, STR_DIGITS "abcdef", 12, IMAGE_HEX))
+		return NULL;
+	for (size_t i = 0; i < r->count; i++) {
+		const struct image_ref *f = &r->items[i];
+
+		if (!str_equal(f->owner, owner) || !str_starts(f->hex, start))
+			continue;
+		if (found && !str_equal(found->hex, f->hex))
+			return NULL;
+		found = f;
+	}
+	return found;
+}
+
+/* 1: found. Others have only what a name of theirs leads to. */
+static int find_hex(const struct image_store *s, const struct image_refs *refs, const char *what,
+		    char hex[IMAGE_HEX + 1], struct err *e)
+{
+	const char *id = str_starts(what, "sha256:") ? what + strlen("sha256:") : what;
+	const struct image_ref *ref = NULL;
+	struct image_reference name;
+
+	if (id == what) {
+		if (image_reference_parse(what, &name, e) < 0)
+			return -1;
+		ref = image_refs_find(refs, s->owner, name.name);
+	}
+	if (!ref && str_equal(s->owner, IMAGE_OWNER_ALL))
+		return find_by_id(s, id, hex, e);
+	if (!ref)
+		ref = image_refs_find_id(refs, s->owner, id);
+	if (ref)
+		memcpy(hex, ref->hex, sizeof(ref->hex));
+	return ref != NULL;
 }
 
 int image_find(const struct image_store *s, const char *what, struct image *ret, struct err *e)
 {
-	const char *id = str_starts(what, "sha256:") ? what + strlen("sha256:") : what;
-	struct image_reference name;
-	const struct image_ref *ref;
 	struct image_refs refs;
 	char hex[IMAGE_HEX + 1];
-	int rc = 0;
+	int rc;
 
-	if (id == what) {
-		if (image_reference_parse(what, &name, e) < 0 || image_refs_read(s, &refs, e) < 0)
-			return -1;
-		ref = image_refs_find(&refs, name.name);
-		if (ref) {
-			memcpy(hex, ref->hex, sizeof(hex));
-			rc = 1;
-		}
-		image_refs_done(&refs);
-	}
-	if (rc == 0)
-		rc = find_by_id(s, id, hex, e);
+	if (image_refs_read(s, &refs, e) < 0)
+		return -1;
+	rc = find_hex(s, &refs, what, hex, e);
+	image_refs_done(&refs);
 	if (rc <= 0)
 		return rc < 0 ? -1 : not_found(what, e);
 	return image_open(s, hex, ret, e);
@@ -213,7 +258,7 @@ bool image_is_stored(const char *image)
 		return true;
 	if (image_reference_parse(image, &name, &ignored) == 0 &&
 	    image_store_open(&s, false, &ignored) == 0 && image_refs_read(&s, &refs, &ignored) == 0)
-		known = image_refs_find(&refs, name.name) != NULL;
+		known = image_refs_find(&refs, s.owner, name.name) != NULL;
 	image_refs_done(&refs);
 	image_store_close(&s);
 	return known;
@@ -240,20 +285,12 @@ static bool parse_ref(char *line, struct image_ref *ret)
 	return true;
 }
 
-int image_refs_read(const struct image_store *s, struct image_refs *ret, struct err *e)
+int image_refs_parse(const char *text, size_t len, struct image_refs *ret, struct err *e)
 {
-	auto_close int fd = openat(s->dir, "refs", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	auto_free char *copy = must_alloc(strndup(text, len));
+	char *rest = copy, *line;
 	struct image_refs r = {0};
-	auto_free char *text = NULL;
-	char *rest, *line;
-	size_t len;
 
-	*ret = r;
-	if (fd < 0)
-		return errno == ENOENT ? 0 : err_sys(e, "cannot open %s/refs", s->path);
-	if (io_read_whole(fd, 64u << 20, &text, &len) < 0)
-		return err_sys(e, "cannot read %s/refs", s->path);
-	rest = text;
 	while ((line = strsep(&rest, "\n"))) {
 		r.items = array_room(r.items, r.count, &r.room, sizeof(*r.items));
 		if (!*line)
@@ -261,13 +298,27 @@ int image_refs_read(const struct image_store *s, struct image_refs *ret, struct 
 		/* A store of a newer version, or a damaged one: nothing of it may be lost. */
 		if (!parse_ref(line, &r.items[r.count])) {
 			image_refs_done(&r);
-			return err_set(e, ERR_SYSTEM, "%s/refs has a line that is unknown here",
-				       s->path);
+			return err_set(e, ERR_SYSTEM,
+				       "the store of images has a reference that is unknown here");
 		}
 		r.count++;
 	}
 	*ret = r;
 	return 0;
+}
+
+int image_refs_read(const struct image_store *s, struct image_refs *ret, struct err *e)
+{
+	auto_close int fd = openat(s->dir, "refs", O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	auto_free char *text = NULL;
+	size_t len;
+
+	*ret = (struct image_refs){0};
+	if (fd < 0)
+		return errno == ENOENT ? 0 : err_sys(e, "cannot open %s/refs", s->path);
+	if (io_read_whole(fd, IMAGE_REFS_MAX, &text, &len) < 0)
+		return err_sys(e, "cannot read %s/refs", s->path);
+	return image_refs_parse(text, len, ret, e);
 }
 
 void image_refs_done(struct image_refs *r)
@@ -276,10 +327,11 @@ void image_refs_done(struct image_refs *r)
 	*r = (struct image_refs){0};
 }
 
-const struct image_ref *image_refs_find(const struct image_refs *r, const char *name)
+const struct image_ref *image_refs_find(const struct image_refs *r, const char *owner,
+					const char *name)
 {
 	for (size_t i = 0; i < r->count; i++)
-		if (str_equal(r->items[i].name, name))
+		if (str_equal(r->items[i].owner, owner) && str_equal(r->items[i].name, name))
 			return &r->items[i];
 	return NULL;
 }

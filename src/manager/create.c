@@ -13,14 +13,19 @@
 #define ENV_BYTES (48u << 10) /* leaves room in the frame for the other settings */
 
 /* The settings of a guest must fit one frame; a malformed frame would break the link. */
-static int check_words(const struct create_options *o, struct err *e)
+static int check_words(const struct create_options *o, const struct image_record *image,
+		       struct err *e)
 {
 	const char *workdir = o->spec.workdir ? o->spec.workdir : "";
-	size_t bytes = 0;
+	size_t bytes = 0, count = 0;
 
-	for (size_t i = 0; i < o->env.count; i++)
+	if (image && image->workdir && !o->spec.workdir)
+		workdir = image->workdir;
+	for (size_t i = 0; image && i < image->env.count; i++, count++)
+		bytes += strlen(image->env.items[i]) + sizeof(uint32_t);
+	for (size_t i = 0; i < o->env.count; i++, count++)
 		bytes += strlen(o->env.items[i]) + sizeof(uint32_t);
-	if (o->env.count > GUEST_MAX_ARGS)
+	if (count > GUEST_MAX_ARGS)
 		return err_field(e, ERR_INVALID, "env", "env: more than %d variables",
 				 GUEST_MAX_ARGS);
 	if (bytes > ENV_BYTES)
@@ -48,7 +53,8 @@ int create_check(struct manager *m, const struct caller *who, const struct creat
 				 "user: root inside is a right of the token (cloche token create "
 				 "--root), and this one has not got it");
 	/* First what no retry can mend. Sandboxes without a TTL end with their client, or are warm hosts. */
-	if (check_words(o, e) < 0 || limits_check(m, who, &o->spec.limits, e) < 0 ||
+	if (check_words(o, manager_image_record(m, o->image_id), e) < 0 ||
+	    limits_check(m, who, &o->spec.limits, e) < 0 ||
 	    network_check(m, who, &o->spec, e) < 0 ||
 	    (o->ttl_ms && manager_times_check(m, &o->ttl_ms, NULL, e) < 0))
 		return -1;
@@ -78,7 +84,9 @@ void manager_create_for(struct manager *m, const struct caller *owner, const str
 	struct job *j;
 	struct err e;
 
-	if (create_check(m, owner, o, &e) < 0) {
+	if (images_ask_origin(m, owner, who, o, done))
+		return;
+	if (manager_choose_image(m, owner, o, &e) < 0 || create_check(m, owner, o, &e) < 0) {
 		create_options_done(o);
 		answer_later(m, done.call, done.arg, &e);
 		return;
@@ -126,7 +134,14 @@ void fill_boot(const struct sandbox *s, struct ipc_boot *b)
 	memcpy(b->id, s->id, sizeof(b->id));
 	memcpy(b->owner, s->owner.token, sizeof(b->owner));
 	memcpy(b->agent, s->o.agent, sizeof(b->agent));
-	snprintf(b->image, sizeof(b->image), "%s", spec->image ? spec->image : "host");
+	/* Rows of earlier versions have no id. */
+	if (s->o.image_id[0])
+		memcpy(b->image, s->o.image_id, sizeof(b->image));
+	else if (!spec->image || str_equal(spec->image, "host"))
+		snprintf(b->image, sizeof(b->image), "host");
+	else
+		snprintf(b->image, sizeof(b->image), "dir:%.70s", spec->image);
+	memcpy(b->snapshot, s->kept[0] ? s->kept : s->o.snapshot, sizeof(b->snapshot));
 	snprintf(b->hostname, sizeof(b->hostname), "%s",
 		 spec->hostname ? spec->hostname : "cloche");
 	memcpy(b->volumes, s->o.volumes, sizeof(b->volumes));
@@ -165,12 +180,19 @@ void sandbox_close_link(struct sandbox *s)
 void sandbox_configure(struct sandbox *s, uint64_t ttl_ms, const struct call_ops *ops, void *arg)
 {
 	const struct config *c = s->m->p.config;
+	const struct image_record *image = manager_image_record(s->m, s->o.image_id);
+	const struct list none = {0}, *image_env = image ? &image->env : &none;
 	const char *workdir = s->o.spec.workdir;
 	struct buf b = {0};
 
+	if (!workdir && image)
+		workdir = image->workdir;
 	pack_u64(&b, ttl_ms);
 	pack_u64(&b, c->log_bytes);
-	pack_u32(&b, (uint32_t)(s->o.env.count + s->o.placeholders.count));
+	pack_u32(&b, (uint32_t)(image_env->count + s->o.env.count + s->o.placeholders.count));
+	/* Below the request's own. */
+	for (size_t i = 0; i < image_env->count; i++)
+		pack_str(&b, image_env->items[i]);
 	for (size_t i = 0; i < s->o.env.count; i++)
 		pack_str(&b, s->o.env.items[i]);
 	for (size_t i = 0; i < s->o.placeholders.count; i++)
@@ -333,8 +355,6 @@ void boot_now(struct job *j)
 	struct ipc m = {.type = IPC_BOOT};
 
 	fill_boot(s, &m.boot);
-	if (s->o.spec.disk_type == DISK_IMAGE)
-		memcpy(m.boot.snapshot, begins_with(j), sizeof(m.boot.snapshot));
 	s->booting = true;
 	s->m->metrics.boots++;
 	broker_ask(s->m->p.broker, &m, -1, on_booted, j);

@@ -433,6 +433,7 @@ void manager_free(struct manager *m)
 	shares_free(m->shares);
 	buckets_free(m->alerts);
 	json_decref(m->layers);
+	image_listing_done(&m->images);
 	free(m);
 }
 

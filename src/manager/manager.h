@@ -50,6 +50,9 @@ struct create_options {
 	bool wants_vm; /* its trust level would rather have a virtual machine (auth/trust.h) */
 	char agent[IPC_NAME]; /* the registered agent that runs in it, or "" */
 	char snapshot[IPC_ID];
+	char image_id[IPC_IMAGE_ID]; /* of spec.image, once it is resolved (manager_choose_image) */
+	bool keeps_user;	     /* the image's USER does not count */
+	bool knows_origin; /* the manager's own: whether the snapshot brings an image is known */
 	struct ipc_volume volumes[IPC_VOLUMES];
 	uint32_t volume_count;
 };
@@ -211,6 +214,37 @@ void manager_secret_delete(struct manager *m, const struct caller *who, const ch
 void manager_secrets(struct manager *m, const struct caller *who, const char *name, json_done done,
 		     void *arg);
 
+/* ---- images.c: of the daemon's store, and the operator's; names are the caller's own ---- */
+struct image_record;
+/* Resolves spec.image, once: what it means later does not matter. Sets the user that the image wants. */
+int manager_choose_image(struct manager *m, const struct caller *who, struct create_options *o,
+			 struct err *e);
+bool manager_has_image(const struct manager *m, const struct caller *who, const char *what);
+/* NULL: it is not of the store. Valid until the store changes. */
+const struct image_record *manager_image_record(const struct manager *m, const char *id);
+json_t *manager_images(const struct manager *m, const struct caller *who);
+/* NULL: e says why. */
+json_t *manager_image(const struct manager *m, const struct caller *who, const char *what,
+		      struct err *e);
+
+/* Work on the store. on_end is the last callback; then what was made can be used. */
+struct image_wish {
+	enum ipc_image_job job;
+	const char *name, *to; /* as ipc_image has them; or NULL */
+};
+struct image_said;
+struct image_work_ops {
+	/* The fd, or -1, is the callback's. It may stop the work. */
+	void (*on_said)(void *arg, const struct image_said *said, int fd);
+	void (*on_end)(void *arg, const struct err *e);
+};
+struct image_work;
+struct image_work *manager_image_work(struct manager *m, const struct caller *who,
+				      const struct image_wish *wish,
+				      const struct image_work_ops *ops, void *arg);
+/* No more callbacks; what is not finished is given up. Before on_end only; accepts NULL. */
+void image_work_stop(struct image_work *w);
+
 /* ---- watching ---- */
 void sandbox_stats(struct sandbox *s, json_done done, void *arg); /* with "history" */
 void manager_stats(struct manager *m, const struct caller *who, json_done done, void *arg);
@@ -314,10 +348,10 @@ void capture_drop(struct capture_run *c);
  * turned off); the host is being made if it may be.
  */
 struct sandbox *manager_warm_host(struct manager *m, const struct caller *who,
-				  const struct sandbox_spec *spec, const char **ret_why);
+				  const struct create_options *o, const char **ret_why);
 /* The warm host refused a run (warm_is_refusal). */
 void manager_warm_host_refused(struct manager *m, const struct caller *who,
-			       const struct sandbox_spec *spec, const struct err *e);
+			       const struct create_options *o, const struct err *e);
 /* Can a warm host (with any image and limits) serve this request, and may this caller have it? */
 bool manager_warm_host_suits(struct manager *m, const struct caller *who,
 			     const struct create_options *o);

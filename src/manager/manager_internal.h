@@ -18,6 +18,8 @@
 #include "auth/buckets.h"
 #include "auth/shares.h"
 
+#include "image/listing.h"
+#include "image/make/job.h"
 #include "manager/broker.h"
 #include "manager/manager.h"
 #include "model/variables.h"
@@ -168,6 +170,7 @@ struct manager {
 	struct host_entry *warm_hosts; /* hosts.c */
 	uint64_t pool_wait_ms;
 	uint64_t last_created_ms;
+	struct image_listing images;
 	struct ipc_signer signer; /* its exchange key, or why nothing can be stored */
 	struct loop_timer pool_timer, sample_timer, ended_timer;
 	char epoch[IPC_ID]; /* of the numbers of events, which begin anew with each front */
@@ -207,6 +210,8 @@ void answer_later(struct manager *m, sandbox_done done, void *arg, const struct 
 void answer_json_later(struct manager *m, json_done done, void *arg, const struct err *e);
 
 /* ---- record.c: as JSON ---- */
+/* null as well if it is empty, or a stranger's and no UTF-8. */
+json_t *text_or_null(const char *text);
 /*
  * Writes the row of the sandbox, with this state. A change is saved before it takes effect: if that fails, the
  * caller gets the error and nothing has changed (rule 32). Transient and pooled sandboxes are not stored.
@@ -270,6 +275,18 @@ void audit_caller(struct manager *m, const struct caller *who, const struct audi
 		  void (*done)(void *arg, const struct err *e), void *arg);
 /* Counts a request that is refused because the audit entry could not be written; sets the error. */
 void audit_refused(struct manager *m, const struct err *why, struct err *ret);
+
+/* ---- images.c ---- */
+/* IPC_IMAGES */
+void images_news(struct manager *m, int fd);
+/* What does not hold of the image's USER; NULL: nothing. */
+const char *images_note(const struct sandbox *s);
+/*
+ * Files of a snapshot belong to its image: false if that is known. Else asks, and the options are taken over and
+ * come back through manager_create_for.
+ */
+bool images_ask_origin(struct manager *m, const struct caller *owner, const struct caller *who,
+		       struct create_options *o, struct create_done done);
 
 /* ---- secrets.c ---- */
 void secrets_news(struct manager *m, const struct ipc_signer *news);
@@ -379,6 +396,8 @@ void pool_refill(struct manager *m);
 void pool_taken(struct manager *m);
 /* The configuration changed. */
 void pool_change(struct manager *m, const struct config *old);
+/* A name may lead to another image now. */
+void pool_images_changed(struct manager *m);
 void pool_start(struct manager *m);
 void pool_stop(struct manager *m);
 void pool_adopt(struct manager *m, const struct ipc_booted *b, int fd);

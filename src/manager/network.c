@@ -292,13 +292,6 @@ void sandbox_set_network(struct sandbox *s, const struct caller *who, struct san
 
 /* ---- attempts ---- */
 
-static json_t *text_or_null(const char *text)
-{
-	json_t *value = text[0] ? json_string(text) : NULL;
-
-	return value ? value : json_null();
-}
-
 static json_t *attempt_json(const struct egress_record *r, uint64_t seq)
 {
 	bool allowed = r->phase == EGRESS_OPENED || r->phase == EGRESS_CLOSED;

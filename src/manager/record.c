@@ -14,6 +14,13 @@ json_t *time_json(uint64_t ms)
 	return json_string(text);
 }
 
+json_t *text_or_null(const char *text)
+{
+	json_t *o = text && *text ? json_string(text) : NULL;
+
+	return o ? o : json_null();
+}
+
 static json_t *seconds_json(uint64_t ms)
 {
 	return ms ? json_real((double)ms / 1e3) : json_null();
@@ -147,6 +154,10 @@ json_t *sandbox_describe(const struct sandbox *s)
 	/* A reason may have been cut within a character, which must not spoil the rest. */
 	json_object_set_new(o, "disk_type",
 			    json_string(spec->disk_type == DISK_IMAGE ? "disk" : "memory"));
+	if (images_note(s))
+		json_object_set_new(o, "notes", json_pack("[s]", images_note(s)));
+	if (s->o.image_id[0] && !is_remote)
+		json_object_set_new(o, "image_id", json_string(s->o.image_id));
 	list_out(&s->o.publish, "publish", o);
 	json_object_set_new(o, "secrets", secrets_names(&spec->secrets));
 	json_object_set_new(o, "agent", s->o.agent[0] ? json_string(s->o.agent) : json_null());
@@ -185,6 +196,7 @@ static const struct member sandbox_fields[] = {
 static const struct member option_fields[] = {
 	OPTION("door", TEXT, door),
 	OPTION("image", POINTER, spec.image),
+	OPTION("image_id", TEXT, image_id),
 	OPTION("workdir", POINTER, spec.workdir),
 	OPTION("hostname", POINTER, spec.hostname),
 	OPTION("user", POINTER, spec.user),

@@ -317,6 +317,9 @@ void manager_news(struct manager *m, const struct ipc *news, int fd)
 	case IPC_SIGNER:
 		secrets_news(m, &news->signer);
 		break;
+	case IPC_IMAGES:
+		images_news(m, fd);
+		break;
 	case IPC_NETWORK_IS:
 	case IPC_NET_RECORD:
 	case IPC_NET_METER:

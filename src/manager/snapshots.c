@@ -34,6 +34,8 @@ static json_t *snapshot_json(const struct ipc_snapshot *s)
 		json_object_set_new(o, "shared", json_boolean(s->is_shared));
 		json_object_set_new(o, "frozen_ms", json_integer(s->frozen_ms));
 	}
+	if (s->image[0])
+		json_object_set_new(o, "image", json_string(s->image));
 	return o;
 }
 

@@ -501,6 +501,11 @@ int config_read(int fd, struct config *ret, struct err *e)
 
 /* ---- questions ---- */
 
+bool config_image_is_stored(const struct config_image *i)
+{
+	return i->path[0] != '/';
+}
+
 const struct config_image *config_image_find(const struct config *c, const char *name)
 {
 	for (uint32_t i = 0; i < c->image_count; i++)

@@ -35,7 +35,8 @@ struct config_rate {
 
 struct config_image {
 	char name[CONFIG_NAME];
-	char path[CONFIG_PATH]; /* absolute, a directory holding a root file system */
+	char path
+		[CONFIG_PATH]; /* absolute: a directory holding a root file system; else a name in the store */
 };
 
 struct config_volume {
@@ -108,6 +109,17 @@ struct config_secret {
 	char tokens[CONFIG_TOKENS][CONFIG_NAME];
 };
 
+/* The daemon's store of images. */
+struct config_image_store {
+	uint32_t registry_count, mirror_count;
+	char registries[CONFIG_ITEMS][CONFIG_ADDRESS]; /* that tokens may pull from; "*": any */
+	char mirrors[CONFIG_ITEMS][CONFIG_ADDRESS];
+	char auth_file[CONFIG_PATH]; /* as Docker's config.json; "": no logins */
+	bool plain_http;
+	uint64_t total_bytes; /* of all images; 0: no bound */
+	uint32_t max_count;   /* names of each owner */
+};
+
 /* Of role signer. */
 struct config_keys {
 	struct secret_source master;   /* empty: nothing is encrypted, and no secret stored */
@@ -154,6 +166,7 @@ struct config {
 	uint64_t snapshot_total_bytes; /* of all; 0: no bound */
 	uint32_t snapshot_max_count;   /* for each owner */
 
+	struct config_image_store image_store;
 	struct config_audit audit;
 	struct config_warm warm;
 	struct config_e2b e2b;
@@ -208,6 +221,8 @@ int config_read(int fd, struct config *ret, struct err *e);
 
 /* NULL if no image or volume has this name. */
 const struct config_image *config_image_find(const struct config *c, const char *name);
+/* A name of the store, not a directory. */
+bool config_image_is_stored(const struct config_image *i);
 const struct config_volume *config_volume_find(const struct config *c, const char *name);
 /* Is this token (id and name; "" is the operator) in the list? */
 bool config_allows_token(const char tokens[][CONFIG_NAME], uint32_t count, const char *token,

@@ -7,6 +7,7 @@
  */
 #include "policy/config_yaml.h"
 
+#include "image/reference.h"
 #include "policy/events.h"
 #include "policy/secret_yaml.h"
 
@@ -122,6 +123,15 @@ static const struct config_key keys[] = {
 	{"tls", "self", BOOL, AT(tls.own), 0, 0, NULL},
 
 	{"", "images", IMAGES, 0, 0, 0, 0, NULL},
+	{"", "image_store", SECTION, 0, 0, 0, 0, NULL},
+	{"image_store", "registries",
+	 ITEMS(image_store.registries, image_store.registry_count, NULL)},
+	{"image_store", "mirrors", ITEMS(image_store.mirrors, image_store.mirror_count, NULL)},
+	{"image_store", "auth_file", PATH, AT(image_store.auth_file), 0, 0, NULL},
+	{"image_store", "plain_http", BOOL, AT(image_store.plain_http), 0, 0, NULL},
+	{"image_store", "max_total", SIZE, AT(image_store.total_bytes), 0, 0, "64G"},
+	{"image_store", "max_count", COUNT, AT(image_store.max_count), 1, 10000, "100"},
+
 	{"", "volumes", VOLUMES, 0, 0, 0, 0, NULL},
 	{"volumes", "path", PATH, IN(config_volume, path), 0, 0, NULL},
 	{"volumes", "read_only", BOOL, IN(config_volume, read_only), 0, 0, "true"},
@@ -371,6 +381,21 @@ static int put_new_name(struct config_reader *r, const char *key, char *to, bool
 	return put_text(r, NAME, key, to, CONFIG_NAME);
 }
 
+/* A directory, or a name of the store. */
+static int put_image_place(struct config_reader *r, char *to, size_t size)
+{
+	const char *text = events_text(&r->ev);
+	struct image_reference name;
+	struct err why = {0};
+
+	if (strchr("/.", *text) || strlen(text) >= size)
+		return put_text(r, PATH, "images", to, size);
+	if (image_reference_parse(text, &name, &why) < 0)
+		return events_fail(&r->ev, "images", "images: %s", why.msg);
+	snprintf(to, size, "%s", name.name);
+	return 0;
+}
+
 static int put_image(void *arg)
 {
 	struct config_reader *r = arg;
@@ -383,8 +408,8 @@ static int put_image(void *arg)
 				   "images: 'host' is the host's own programs; take another name");
 	if (put_new_name(r, "images", image.name, taken, r->c->image_count == CONFIG_ITEMS) < 0 ||
 	    events_next(&r->ev) < 0 ||
-	    events_want_scalar(&r->ev, "images", "a path for each name") < 0 ||
-	    put_text(r, PATH, "images", image.path, sizeof(image.path)) < 0)
+	    events_want_scalar(&r->ev, "images", "a path or an image for each name") < 0 ||
+	    put_image_place(r, image.path, sizeof(image.path)) < 0)
 		return -1;
 	r->c->images[r->c->image_count++] = image;
 	return 0;

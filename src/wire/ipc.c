@@ -24,16 +24,15 @@ static const struct ipc_text boot_texts[] = {TEXT(boot.id),
 					     TEXT(boot.agent),
 					     {0}};
 static const struct ipc_text booted_texts[] = {
-	TEXT(booted.id),   TEXT(booted.owner), TEXT(booted.seccomp),   TEXT(booted.disk),
-	TEXT(booted.note), TEXT(booted.agent), TEXT(booted.agent_uid), {0}};
+	TEXT(booted.id),	TEXT(booted.owner), TEXT(booted.seccomp),
+	TEXT(booted.disk),	TEXT(booted.note),  TEXT(booted.agent),
+	TEXT(booted.agent_uid), TEXT(booted.image), {0}};
 static const struct ipc_text stats_texts[] = {TEXT(stats.id), {0}};
-static const struct ipc_text snapshot_texts[] = {TEXT(snapshot.id),
-						 TEXT(snapshot.sandbox),
-						 TEXT(snapshot.owner),
-						 TEXT(snapshot.name),
-						 TEXT(snapshot.digest),
-						 TEXT(snapshot.excluded),
-						 {0}};
+static const struct ipc_text snapshot_texts[] = {
+	TEXT(snapshot.id),     TEXT(snapshot.sandbox),	TEXT(snapshot.owner), TEXT(snapshot.name),
+	TEXT(snapshot.digest), TEXT(snapshot.excluded), TEXT(snapshot.image), {0}};
+static const struct ipc_text image_texts[] = {
+	TEXT(image.owner), TEXT(image.name), TEXT(image.to), {0}};
 static const struct ipc_text row_texts[] = {TEXT(row.id), TEXT(row.snapshot), TEXT(row.text), {0}};
 static const struct ipc_text network_texts[] = {
 	TEXT(network.id), TEXT(network.snapshot), TEXT(network.group), TEXT(network.name), {0}};
@@ -81,6 +80,8 @@ static const struct shape {
 	[IPC_PUBLISH] = {sizeof(struct ipc_publish), publish_texts},
 	[IPC_SECRET_PUT... IPC_SECRET_DELETE] = {sizeof(struct ipc_secret), secret_texts},
 	[IPC_SECRET_USE] = {sizeof(struct ipc_secret_use), use_texts},
+	[IPC_IMAGE] = {sizeof(struct ipc_image), image_texts},
+	[IPC_IMAGES_LOOK] = {0, no_texts},
 	[IPC_DONE] = {IPC_ID, id_texts},
 	[IPC_BOOTED] = {sizeof(struct ipc_booted), booted_texts},
 	[IPC_STATS_ARE] = {sizeof(struct ipc_stats), stats_texts},
@@ -100,6 +101,7 @@ static const struct shape {
 	[IPC_FOREIGN] = {IPC_ID, id_texts},
 	[IPC_SIGNER] = {sizeof(struct ipc_signer), signer_texts},
 	[IPC_AGENTS] = {0, no_texts},
+	[IPC_IMAGES] = {0, no_texts},
 	[IPC_REMOTE_CREATE... IPC_REMOTE_GONE] = {sizeof(struct ipc_remote), remote_texts},
 	[IPC_AUDIT_WRITE] = {sizeof(struct audit_entry), no_texts},
 	[IPC_AUDIT_QUERY] = {sizeof(struct audit_query), query_texts},

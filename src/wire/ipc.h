@@ -16,6 +16,8 @@
 #define IPC_VOLUMES 8
 #define IPC_PATH 256
 #define IPC_ROW 4096
+#define IPC_IMAGE_ID 80 /* "host", "dir:NAME" of the operator's, or "sha256:" and 64 digits */
+#define IPC_IMAGE_NAME 384
 #define REMOTE_ID 64 /* of a sandbox elsewhere: letters, digits and dashes */
 
 enum ipc_type {
@@ -48,6 +50,8 @@ enum ipc_type {
 	IPC_SECRET_LIST, /* ipc_secret (owner; name, id or "": all) -> one IPC_SECRET_IS each, then IPC_DONE */
 	IPC_SECRET_DELETE, /* ipc_secret (owner, name or id) -> IPC_DONE */
 	IPC_SECRET_USE,	   /* ipc_secret_use: all that the sandbox may use -> IPC_DONE */
+	IPC_IMAGE,	   /* ipc_image -> IPC_DONE with a socket that the process speaks on */
+	IPC_IMAGES_LOOK,   /* -> IPC_IMAGES if something has changed, then IPC_DONE */
 	/* broker to front */
 	IPC_DONE = 32, /* id; err.kind is set if the request failed */
 	IPC_BOOTED,    /* ipc_booted */
@@ -76,6 +80,7 @@ enum ipc_type {
 	IPC_FOREIGN,	/* id: of another version of cloche; left alone, and so is its row */
 	IPC_SIGNER,	/* ipc_signer: role signer was started, or it says why it stores nothing */
 	IPC_AGENTS, /* fd: all agents, an array of ipc_agent; at the start and after each change */
+	IPC_IMAGES, /* fd: names and records of the store (image/listing.h) */
 	/* broker to role remote, about sandboxes that another service runs: ipc_remote */
 	IPC_REMOTE_CREATE = 64, /* id -> IPC_REMOTE_DONE with name and the link's fd */
 	IPC_REMOTE_CONNECT,	/* id, name -> IPC_REMOTE_DONE with a new link */
@@ -109,8 +114,8 @@ struct ipc_volume {
 struct ipc_boot {
 	char id[IPC_ID];
 	char owner[IPC_ID]; /* token id; "": the operator; "-": the pool */
-	char image[IPC_NAME];
-	char snapshot[IPC_ID]; /* with a disk: to start from, if the snapshot is one; or "" */
+	char image[IPC_IMAGE_ID];
+	char snapshot[IPC_ID]; /* to start from, or ""; a disk only if the snapshot is one */
 	char hostname[IPC_NAME];
 	char agent[IPC_NAME]; /* which runs in it, or "" */
 	struct limits limits;
@@ -162,6 +167,7 @@ struct ipc_booted {
 	char agent[IPC_NAME]; /* or "", and which registration of that name it is */
 	char agent_uid[IPC_ID];
 	uint8_t has_disk; /* enum ipc_disk, as bits */
+	char image[IPC_IMAGE_ID];
 };
 
 enum ipc_disk {
@@ -190,6 +196,25 @@ struct ipc_snapshot {
 	uint32_t frozen_ms; /* while it was made, the sandbox could not write */
 	uint8_t kind;	    /* enum ipc_snapshot_kind */
 	uint8_t is_shared;  /* its blocks are those of the sandbox's disk, until either changes */
+	char image[IPC_IMAGE_ID]; /* of the sandbox; "": not known */
+};
+
+/* What the store of images is asked to do. Each is a process of its own (image/make/job.h). */
+enum ipc_image_job {
+	IMAGE_JOB_PULL,
+	IMAGE_JOB_IMPORT, /* of what is written to the pipe that the process sends */
+	IMAGE_JOB_EXPORT, /* to such a pipe */
+	IMAGE_JOB_TAG,	  /* to */
+	IMAGE_JOB_REMOVE,
+	IMAGE_JOB_PRUNE, /* the operator's only */
+	IMAGE_JOB_COUNT,
+};
+
+struct ipc_image {
+	char owner[IPC_ID];
+	uint8_t job;		   /* enum ipc_image_job */
+	char name[IPC_IMAGE_NAME]; /* or an id; IMPORT: or "" */
+	char to[IPC_IMAGE_NAME];   /* TAG: the new name */
 };
 
 enum ipc_snapshot_kind { IPC_SNAPSHOT_TAR, IPC_SNAPSHOT_DISK };
@@ -344,6 +369,7 @@ struct ipc {
 		struct ipc_secret_use use;
 		struct ipc_signer signer;
 		struct ipc_agent agent;
+		struct ipc_image image;
 		struct audit_entry entry;
 		struct audit_query query;
 		struct audit_page page;

@@ -9,6 +9,7 @@ import struct
 import unittest
 
 import cl
+import images
 import puppet
 from puppet import Broker, new_id
 
@@ -227,6 +228,51 @@ class Snapshots(Case):
             b.send("quit")
             puppet.await_true(lambda: self.sizes(b) == [])
             b.connect()  # to the next one, which the broker's end is told to
+
+
+@unittest.skipUnless(os.path.exists(images.BUSYBOX), "needs " + images.BUSYBOX)
+class Images(Case):
+    def setUp(self):
+        super().setUp()
+        path = os.path.join(self.dir, "image.tar")
+        with open(path, "wb") as out:
+            out.write(images.saved([images.layer(*images.shell_entries())]))
+        env = cl.caller_env(CLOCHE_STATE_DIR=os.path.join(self.dir, "state"))
+        self.image = cl.run("image", "import", path, env=env).out.split()[0]
+        self.refs = os.path.join(self.dir, "state", "images", "refs")
+        self.name_it("mine:1", "tokena")
+
+    def name_it(self, name, owner):
+        with open(self.refs, "w", encoding="utf-8") as out:
+            out.write(f"{owner} {name} {self.image} - 1\n")
+
+    def test_whose_it_is(self):
+        with self.broker() as b:
+            box, snapshot = new_id(), new_id()
+            for owner in ("tokenb", "@tokena", "*", "-"):
+                self.assertEqual(b.ask(f"image {new_id()} {owner} {self.image}")["type"], puppet.DONE, owner)
+            for image in ("sha256:" + "0" * 64, "sha256:../../../etc", "dir:../etc", "/etc", "dir:", self.image[7:]):
+                self.refused(b.ask(f"image {new_id()} tokena {image}"), puppet.NOT_FOUND)
+            self.assertEqual(b.ask(f"image {box} tokena {self.image}")["type"], puppet.BOOTED)
+            self.assertEqual(b.ask(f"snapshot {snapshot} {box} tokena")["type"], puppet.SNAPSHOT_IS)
+            self.assertEqual(sorted(os.listdir(os.path.join(b.state, "images", "uses"))), sorted([box, snapshot]))
+            self.name_it("mine:1", "tokenb")
+            self.refused(b.ask(f"image {new_id()} tokena {self.image}"), puppet.NOT_FOUND)
+            self.assertEqual(b.ask(f"image {new_id()} tokena {self.image} {snapshot}")["type"], puppet.BOOTED)
+            for owner in ("tokenc", "."):
+                self.refused(b.ask(f"image {new_id()} {owner} {self.image} {snapshot}"), puppet.NOT_FOUND)
+            self.assertTrue(b.ask("delete %s tokena" % snapshot))
+            self.refused(b.ask(f"image {new_id()} tokena {self.image} {snapshot}"), puppet.NOT_FOUND)
+            self.done(b.ask("destroy " + box))
+            self.assertNotIn(box, os.listdir(os.path.join(b.state, "images", "uses")))
+
+    def test_work_that_is_none(self):
+        with self.broker() as b:
+            self.refused(b.ask("job 99 tokena x ."), puppet.INVALID)
+            self.refused(b.ask("job 3 a/x mine:1 other:1"), puppet.INVALID)
+            self.refused(b.ask("job 3 - mine:1 other:1"), puppet.INVALID)
+            self.refused(b.ask("job 0 tokena debian:12 ."), puppet.DENIED)
+            self.refused(b.ask("job 0 . 127.0.0.1:1/x ."), puppet.DENIED)
 
 
 class Restart(Case):

@@ -220,6 +220,8 @@ static const struct {
 	{"tmpfs", IPC_BOOT},
 	{"once", IPC_BOOT},  /* for one run */
 	{"grab", IPC_CLAIM}, /* a claim with a volume: ID OWNER VOLUME TARGET */
+	{"image", IPC_BOOT}, /* of an image: ID OWNER IMAGE [SNAPSHOT] */
+	{"job", IPC_IMAGE},  /* NUMBER OWNER NAME TO; "." is "" */
 	{"quit", IPC_QUIT},
 };
 
@@ -236,6 +238,12 @@ static void fill(struct ipc *m, char **words, int count)
 	case IPC_UPDATE:
 		fill_boot(m, words, 2);
 		m->boot.limits.memory_bytes = strtoull(words[2], NULL, 10);
+		break;
+	case IPC_IMAGE:
+		m->image.job = (uint8_t)strtoul(words[1], NULL, 10);
+		snprintf(m->image.owner, IPC_ID, "%s", *words[2] != '.' ? words[2] : "");
+		snprintf(m->image.name, IPC_IMAGE_NAME, "%s", *words[3] != '.' ? words[3] : "");
+		snprintf(m->image.to, IPC_IMAGE_NAME, "%s", *words[4] != '.' ? words[4] : "");
 		break;
 	case IPC_SNAPSHOT_LIST:
 	case IPC_QUIT:
@@ -273,6 +281,11 @@ static void add_volume(struct ipc *m, char **words, int count)
 
 static void add_rest(struct ipc *m, char **words, int count)
 {
+	if (strcmp(words[0], "image") == 0 && count > 3) {
+		snprintf(m->boot.owner, IPC_ID, "%s", *words[2] != '.' ? words[2] : "");
+		snprintf(m->boot.image, sizeof(m->boot.image), "%s", words[3]);
+		snprintf(m->boot.snapshot, IPC_ID, "%s", count > 4 ? words[4] : "");
+	}
 	m->boot.transient |= strcmp(words[0], "once") == 0;
 	if (strcmp(words[0], "grab") != 0 || count < 5)
 		return;

@@ -289,7 +289,8 @@ static const char *daemon_help(const struct field *f)
 		{"timeout", "wall time of a command"},
 		{"open_files", "open files of each process"},
 		{"output_limit", "captured bytes of stdout and of stderr, head and tail kept"},
-		{"image", "host, or the name of an image of the operator's"},
+		{"image", "host, the name of an image of the operator's, or a name or id of one's "
+			  "own"},
 		{"root", "overlay: the root can be written (default, but for runs), or ro"},
 		{"level", "container; others are refused"},
 		{"net",

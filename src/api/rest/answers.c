@@ -37,7 +37,7 @@ static const struct {
 	 "network:string? root:string? disk_type:string layers:object? exit_code:integer? "
 	 "idle_timeout:number? "
 	 "on_timeout:string auto_resume:boolean publish:[string] secrets:[string] "
-	 "agent:string? reason:string?"},
+	 "agent:string? reason:string? image_id?:string notes?:[string]"},
 	{"Limits", "memory:integer? cpus:number? pids:integer? disk:integer? timeout:number? "
 		   "cpu_time:number? open_files:integer? file_size:integer? output_limit:integer?"},
 	{"Sandboxes", "sandboxes:[Sandbox] cursor:string?"},
@@ -87,7 +87,7 @@ static const struct {
 	{"AllStats", "sandboxes:[StatsRow] tenants:[Totals]"},
 	{"Snapshot", "id:string name:string? digest:string size_bytes:integer excluded:[string] "
 		     "kind:string shared?:boolean frozen_ms?:integer "
-		     "created_at:string sandbox:string?"},
+		     "created_at:string sandbox:string? image?:string?"},
 	{"Snapshots", "snapshots:[Snapshot]"},
 	{"Secret", "id?:string name:string hosts:[string] header:string uses:integer? "
 		   "configured:boolean version:integer metadata:object created_at:string? "
@@ -115,7 +115,15 @@ static const struct {
 	{"AuditRecords", "records:[AuditRecord] next:integer?"},
 	{"Named", "name:string"},
 	{"Policies", "policies:[Named]"},
-	{"Images", "images:[Named]"},
+	{"Image", "name:string id?:string digest?:string? added_at?:string? size_bytes?:integer? "
+		  "layers?:integer? owner?:string"},
+	{"Images", "images:[Image]"},
+	{"ImageInfo", "id:string layers:[string] env?:[string] entrypoint?:[string] cmd?:[string] "
+		      "workdir?:string? user?:string? platform?:string? created?:string? "
+		      "size_bytes?:integer"},
+	{"MadeImage", "id:string name:string"},
+	{"MadeImages", "images:[MadeImage] notes:[string]"},
+	{"RemovedImages", "images:integer layers:integer bytes:integer"},
 	{"Volume", "name:string read_only:boolean"},
 	{"Volumes", "volumes:[Volume]"},
 };
@@ -202,6 +210,13 @@ static const struct {
 	{"GET /v1/audit", "audit", "200:AuditRecords 200:application/x-ndjson"},
 	{"GET /v1/policies", "listPolicies", "200:Policies"},
 	{"GET /v1/images", "listImages", "200:Images"},
+	{"DELETE /v1/images", "removeImage", "200:RemovedImages"},
+	{"PUT /v1/images", "importImage", "201:MadeImages"},
+	{"GET /v1/images/inspect", "inspectImage", "200:ImageInfo"},
+	{"GET /v1/images/tar", "exportImage", "200:application/x-tar"},
+	{"POST /v1/images/pull", "pullImage", "201:MadeImages 200:text/event-stream"},
+	{"POST /v1/images/tag", "tagImage", "201:MadeImages"},
+	{"POST /v1/images/prune", "pruneImages", "200:RemovedImages"},
 	{"GET /v1/volumes", "listVolumes", "200:Volumes"},
 };
 

@@ -10,10 +10,12 @@ int command_read(const json_t *body, struct exec_request *r, const struct langua
 	static const char *const with_code[] = {"language", "args", "name"};
 	int encoding = body_choice(body, "encoding", encodings, e);
 	bool is_code = body_has(body, "code");
+	int given = body_has(body, "cmd") + body_has(body, "shell") + is_code;
 
 	if (encoding < 0)
 		return -1;
-	if (body_has(body, "cmd") + body_has(body, "shell") + is_code != 1)
+	/* An image may have a command of its own. */
+	if (given > 1 || (given == 0 && !body_has(body, "image")))
 		return err_field(e, ERR_INVALID, "cmd", "cmd: give one of cmd, shell and code");
 	r->base64 = encoding == 1;
 	*ret_language = is_code ? snippet_language(body_text(body, "language"), e) : NULL;
@@ -25,7 +27,7 @@ int command_read(const json_t *body, struct exec_request *r, const struct langua
 					 with_code[i]);
 	r->shell = body_text(body, "shell");
 	body_list(body, "cmd", &r->argv);
-	if (!r->shell && (!r->argv.count || !r->argv.items[0][0]))
+	if (given && !r->shell && (!r->argv.count || !r->argv.items[0][0]))
 		return err_field(e, ERR_INVALID, "cmd", "cmd: is empty");
 	return 0;
 }

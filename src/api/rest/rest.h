@@ -40,8 +40,10 @@ void v1_answer_empty(void *arg, json_t *value, const struct err *e);   /* 204 */
 /* ---- handlers, by file ---- */
 typedef void rest_handler(struct exchange *x);
 rest_handler v1_healthz, v1_readyz, v1_metrics, v1_tokens, v1_tokens_refused, v1_policies,
-	v1_images, v1_volumes, v1_audit; /* system.c */
-rest_handler v1_openapi;		 /* openapi.c */
+	v1_volumes, v1_audit; /* system.c */
+rest_handler v1_images, v1_image_inspect, v1_image_pull, v1_image_tag, v1_image_delete,
+	v1_image_prune, v1_image_import, v1_image_export; /* images.c */
+rest_handler v1_openapi;				  /* openapi.c */
 rest_handler v1_create, v1_list, v1_inspect, v1_patch, v1_destroy, v1_destroy_all, v1_timeout,
 	v1_port; /* sandboxes.c */
 rest_handler v1_change_state, v1_restart, v1_wait, v1_stats, v1_all_stats, v1_health,
@@ -84,7 +86,8 @@ extern const struct body_table v1_create_table, v1_patch_table, v1_timeout_table
 	v1_fork_table, v1_empty_table, v1_exec_table, v1_stdin_table, v1_signal_table,
 	v1_resize_table, v1_run_table, v1_batch_table, v1_mkdir_table, v1_move_table,
 	v1_chmod_table, v1_search_table, v1_secret_create_table, v1_secret_put_table,
-	v1_volume_table, v1_agent_create_table, v1_agent_patch_table;
+	v1_volume_table, v1_agent_create_table, v1_agent_patch_table, v1_image_pull_table,
+	v1_image_tag_table;
 
 /* ---- shared between files ---- */
 /* Fills in the options that a body gives; spec is finished. */

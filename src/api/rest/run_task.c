@@ -2,6 +2,7 @@
 #include "api/rest/rest.h"
 
 #include "api/http/server.h"
+#include "image/image.h"
 #include "policy/config.h"
 
 #include <assert.h>
@@ -266,7 +267,7 @@ static void on_captured(void *arg, struct capture_run *c, const struct err *e)
 		else
 			take_next(r);
 	} else if (r->warm && warm_is_refusal(e)) {
-		manager_warm_host_refused(r->api->manager, &r->who, &r->options.spec, e);
+		manager_warm_host_refused(r->api->manager, &r->who, &r->options, e);
 		say_why(r, e->msg);
 		if (!as_cli(r)) {
 			start_cold(r);
@@ -550,7 +551,7 @@ static bool start_warm(struct run *r)
 	const char *why = NULL;
 
 	if (may_be_warm(r))
-		warm_host = manager_warm_host(r->api->manager, &r->who, &r->options.spec, &why);
+		warm_host = manager_warm_host(r->api->manager, &r->who, &r->options, &why);
 	if (!warm_host) {
 		if (why)
 			say_why(r, why);
@@ -581,6 +582,24 @@ static bool start_warm(struct run *r)
 	return true;
 }
 
+/* Without a command that of the image runs. */
+static int choose_image(struct run *r, struct err *e)
+{
+	const struct image_record *image;
+
+	if (manager_choose_image(r->api->manager, &r->who, &r->options, e) < 0)
+		return -1;
+	if (r->language || r->r.shell || r->r.argv.count)
+		return 0;
+	image = manager_image_record(r->api->manager, r->options.image_id);
+	if (image)
+		image_command(image, &r->r.argv);
+	return r->r.argv.count ? 0
+			       : err_field(e, ERR_INVALID, "cmd",
+					   "cmd: give one of cmd, shell and code; the image has no "
+					   "command of its own");
+}
+
 struct run *run_start(struct api *api, const struct caller *who, json_t *body, run_done done,
 		      void *arg, struct err *e)
 {
@@ -596,6 +615,10 @@ struct run *run_start(struct api *api, const struct caller *who, json_t *body, r
 		return NULL;
 	}
 	r->options = o;
+	if (choose_image(r, e) < 0) {
+		run_free(r);
+		return NULL;
+	}
 	if (start_warm(r))
 		return r;
 	if (as_cli(r)) {

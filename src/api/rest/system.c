@@ -1,4 +1,4 @@
-/* What concerns the daemon as a whole: health, metrics, tokens, policies, images, volumes, audit. */
+/* What concerns the daemon as a whole: health, metrics, tokens, policies, volumes, audit. */
 #include "api/rest/rest.h"
 
 #include "api/http/server.h"
@@ -113,17 +113,6 @@ void v1_policies(struct exchange *x)
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		json_array_append_new(all, json_pack("{s:s}", "name", names[i]));
 	exchange_json(x, 200, json_pack("{s:o}", "policies", all));
-}
-
-void v1_images(struct exchange *x)
-{
-	const struct config *c = x->api->config;
-	json_t *all = json_array();
-
-	json_array_append_new(all, json_pack("{s:s}", "name", "host"));
-	for (size_t i = 0; i < c->image_count; i++)
-		json_array_append_new(all, json_pack("{s:s}", "name", c->images[i].name));
-	exchange_json(x, 200, json_pack("{s:o}", "images", all));
 }
 
 void v1_volumes(struct exchange *x)

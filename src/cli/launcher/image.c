@@ -3,13 +3,6 @@
 
 #include "image/image.h"
 
-/* A USER that is not named is root. */
-static bool is_root(const char *user)
-{
-	return !user || str_equal(user, "0") || str_equal(user, "root") || str_starts(user, "0:") ||
-	       str_starts(user, "root:");
-}
-
 int run_take_image(struct sandbox_spec *s, bool needs_command, struct err *e)
 {
 	struct image_store store = {.dir = -1};
@@ -20,12 +13,10 @@ int run_take_image(struct sandbox_spec *s, bool needs_command, struct err *e)
 		return 0;
 	if (image_find_mine(s->image, &store, &i, e) < 0)
 		return -1;
-	if (!spec_is_set(s, "user") && is_root(i.record.user))
+	if (!spec_is_set(s, "user") && image_user_is_root(&i.record))
 		rc = spec_set(s, "user", "root", e);
-	for (size_t n = 0; needs_command && n < i.record.entrypoint.count; n++)
-		list_add(&s->argv, i.record.entrypoint.items[n]);
-	for (size_t n = 0; needs_command && n < i.record.cmd.count; n++)
-		list_add(&s->argv, i.record.cmd.items[n]);
+	if (needs_command)
+		image_command(&i.record, &s->argv);
 	image_done(&i);
 	image_store_close(&store);
 	return rc;

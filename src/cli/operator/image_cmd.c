@@ -174,7 +174,8 @@ static int run_ls(struct verb_call *v, struct err *e)
 	else if (e->kind == ERR_NOT_FOUND)
 		rc = 0;
 	for (size_t i = 0; i < refs.count; i++)
-		json_array_append_new(rows, row_of(&s, &refs.items[i]));
+		if (str_equal(refs.items[i].owner, s.owner))
+			json_array_append_new(rows, row_of(&s, &refs.items[i]));
 	image_refs_done(&refs);
 	image_store_close(&s);
 	json_object_set_new(answer, "images", rows);
@@ -255,33 +256,6 @@ static void print_pruned(const struct image_pruned *p)
 			format_bytes(p->bytes, bytes, sizeof(bytes)));
 }
 
-/* By id: all names of it. */
-static int untag_all(const struct image_store *s, const char *what, char hex[IMAGE_HEX + 1],
-		     struct err *e)
-{
-	struct image i = {.lock = -1};
-	struct image_reference name;
-	struct image_refs refs;
-	struct err ignored;
-	bool last, by_name;
-	int rc = 0;
-
-	if (image_find(s, what, &i, e) < 0)
-		return -1;
-	memcpy(hex, i.hex, sizeof(i.hex));
-	image_done(&i);
-	if (image_refs_read(s, &refs, e) < 0)
-		return -1;
-	by_name = image_reference_parse(what, &name, &ignored) == 0 &&
-		  image_refs_find(&refs, name.name);
-	for (size_t n = 0; rc == 0 && n < refs.count; n++)
-		if (by_name ? str_equal(refs.items[n].name, name.name)
-			    : str_equal(refs.items[n].hex, hex))
-			rc = image_untag(s, refs.items[n].name, &last, e);
-	image_refs_done(&refs);
-	return rc;
-}
-
 static int run_rm(struct verb_call *v, struct err *e)
 {
 	struct image_pruned pruned;
@@ -299,7 +273,7 @@ static int run_rm(struct verb_call *v, struct err *e)
 	for (char **what = v->args; *what; what++) {
 		char hex[IMAGE_HEX + 1];
 
-		if (untag_all(&s, *what, hex, e) < 0 || image_prune(&s, hex, &pruned, e) < 0)
+		if (image_untag(&s, *what, hex, e) < 0 || image_prune(&s, hex, &pruned, e) < 0)
 			status = cli_fail(e);
 		else
 			print_pruned(&pruned);

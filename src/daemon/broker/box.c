@@ -117,6 +117,7 @@ static void on_destroyed(void *arg, const struct provider_result *r, const struc
 		row_remove(b);
 		disk_forget(b);
 		record_remove(b);
+		images_leave(b);
 	}
 	for (size_t i = 0; i < b->destroyer_count; i++)
 		front_done(b->d, b->destroyers[i], b->i.info.id, e);

@@ -1,6 +1,7 @@
 /* The broker's state and the functions that its files share. Nothing outside the daemon includes this. */
 #pragma once
 
+#include "image/image.h"
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/loop.h"
@@ -194,6 +195,9 @@ struct daemon {
 		char owner[IPC_ID];
 	} snapshot_turns[16]; /* the last owners whose snapshots were begun */
 	uint64_t snapshot_turn;
+	struct image_store images;
+	struct image_job *image_jobs;
+	struct buf images_told; /* to the front */
 	const char *test_front;
 	const char *ephemeral_dir;	  /* NULL: an ordinary daemon */
 	struct loop_watch ephemeral_life; /* stdin of an ephemeral daemon */
@@ -383,6 +387,25 @@ int disk_link_to_snapshot(const struct daemon *d, const char *sandbox, const cha
 void disk_keep(struct daemon *d, const char *id);
 /* After the adoption: the same for all disks, and removes what is unfinished. */
 void disks_sweep(struct daemon *d);
+/* ---- images.c: the store of images, <state>/images ---- */
+int images_prepare(struct daemon *d, struct err *e);
+/* May the owner have this image? */
+int images_check(const struct daemon *d, const struct ipc_boot *boot, struct err *e);
+/* Until images_leave the image of the box stays, also without a name; to_disk: as that of a snapshot does. */
+int images_hold(const struct box *b, bool to_disk, struct err *e);
+void images_leave(const struct box *b);
+/* The same for a snapshot, and across crashes of the host. */
+int images_hold_for_snapshot(const struct daemon *d, const struct ipc_snapshot *s, struct err *e);
+void images_leave_snapshot(struct daemon *d, const char *id);
+/* Drops what earlier brokers held for nothing that still exists. */
+void images_sweep(struct daemon *d);
+/* Tells the front what is in the store, if that has changed since. */
+void images_tell(struct daemon *d);
+/* For a new front. */
+void images_tell_all(struct daemon *d);
+broker_request images_request, images_request_look;
+/* Was this child one of the store's processes? */
+bool images_reaped(struct daemon *d, pid_t pid);
 
 /* ---- publish.c ---- */
 broker_request publish_request;

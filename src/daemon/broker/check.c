@@ -1,6 +1,7 @@
 /* Judges requests by the operator's configuration alone, without looking at the broker's state. */
 #include "daemon/broker/check.h"
 
+#include "image/reference.h"
 #include "model/spec.h"
 #include "provider/can.h"
 #include "sandbox/inside/warm_settings.h"
@@ -124,6 +125,17 @@ static int check_provider(const struct ipc_boot *b, struct err *e)
 	return provider_check(b->provider, wanted, e);
 }
 
+/* Who may have an image of the store is up to images.c. */
+static int check_image(const char *id, const struct config *c, struct err *e)
+{
+	const struct config_image *dir =
+		str_starts(id, "dir:") ? config_image_find(c, id + strlen("dir:")) : NULL;
+
+	if (str_equal(id, "host") || image_is_digest(id) || (dir && !config_image_is_stored(dir)))
+		return 0;
+	return err_field(e, ERR_NOT_FOUND, "image", "image: there is no '%s'", id);
+}
+
 int check_boot(const struct ipc_boot *b, const struct config *c, const char *owner_name,
 	       struct err *e)
 {
@@ -144,8 +156,8 @@ int check_boot(const struct ipc_boot *b, const struct config *c, const char *own
 				 "level: the daemon has sandboxes of level container only");
 	if (b->root != ROOT_RO && b->root != ROOT_OVERLAY)
 		return err_field(e, ERR_INVALID, "root", "root: not a mode");
-	if (!str_equal(b->image, "host") && !config_image_find(c, b->image))
-		return err_field(e, ERR_NOT_FOUND, "image", "image: there is no '%s'", b->image);
+	if (check_image(b->image, c, e) < 0)
+		return -1;
 	if (ipc_boot_lanes(b) > WARM_HOST_LANES ||
 	    (ipc_boot_lanes(b) &&
 	     (!b->transient || b->root != ROOT_RO || b->volume_count || b->tmpfs.count)))

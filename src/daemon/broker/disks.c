@@ -39,6 +39,7 @@ int disk_describe(const struct box *b, struct err *e)
 	memcpy(s.id, b->i.info.id, sizeof(s.id));
 	memcpy(s.sandbox, b->i.info.id, sizeof(s.sandbox));
 	memcpy(s.owner, b->i.info.owner, sizeof(s.owner));
+	memcpy(s.image, b->i.info.image, sizeof(s.image));
 	snprintf(s.name, sizeof(s.name), "%s", SNAPSHOT_OF_STOP);
 	return snapshot_meta_write(b->d->host.disks_dir, &s, e);
 }

@@ -92,6 +92,8 @@ static broker_request *const requests[] = {
 	[IPC_PUBLISH] = publish_request,
 	[IPC_DISK_READ] = disk_request_read,
 	[IPC_DISK_DONE] = disk_request_done,
+	[IPC_IMAGE] = images_request,
+	[IPC_IMAGES_LOOK] = images_request_look,
 	[IPC_QUIT] = request_quit,
 	[IPC_SECRET_USE] = signer_request_use,
 	[IPC_PONG] = request_pong,
@@ -188,6 +190,7 @@ void front_attach(struct daemon *d, int sock)
 	ipc_channel_open(&f->channel, sock);
 	front_send_config(d);
 	front_send_tokens(d);
+	images_tell_all(d);
 	send_listeners(d);
 	f->was_told = true;
 	signer_tell_front(d);

@@ -182,7 +182,7 @@ static int may_boot(struct daemon *d, const struct ipc_boot *boot, struct err *e
 		return -1;
 	if (boot->user_root && check_root(d, boot->owner, e) < 0)
 		return -1;
-	if (agent_check_boot(d, boot, e) < 0)
+	if (agent_check_boot(d, boot, e) < 0 || images_check(d, boot, e) < 0)
 		return -1;
 	if (d->unusable[boot->provider].kind) {
 		*e = d->unusable[boot->provider];
@@ -246,7 +246,8 @@ void box_request_boot(struct daemon *d, struct requester who, const struct ipc *
 	info->provider = m->boot.provider;
 	info->of_host = str_equal(m->boot.image, "host");
 	agent_take_box(d, m->boot.agent, info);
-	if (disk_find_source(b, &m->boot, &e) < 0) {
+	memcpy(info->image, m->boot.image, sizeof(info->image));
+	if (images_hold(b, m->boot.disk_type == DISK_IMAGE, &e) < 0 || disk_find_source(b, &m->boot, &e) < 0) {
 		on_booted(request_new(b, who), NULL, &e);
 		return;
 	}
@@ -386,6 +387,10 @@ static int check_claim(struct box *b, const struct ipc_boot *boot, struct err *e
 		return err_set(e, ERR_INVALID, "the pool claims nothing");
 	/* From now on it counts as a client's sandbox. */
 	if (check_count(b->d, boot, e) < 0)
+		return -1;
+	if (b->i.info.image[0] && !str_equal(b->i.info.image, boot->image))
+		return err_set(e, ERR_CONFLICT, "a prepared sandbox cannot be given an image");
+	if (images_check(b->d, boot, e) < 0)
 		return -1;
 	if (boot->volume_count || boot->tmpfs.count || boot->user_root)
 		return err_set(e, ERR_CONFLICT,

@@ -81,7 +81,7 @@ static void on_file(void *arg, uint32_t events)
 {
 	char buf[4096] __attribute__((aligned(8)));
 	struct daemon *d = arg;
-	bool changed = false, has_ca = false;
+	bool changed = false, has_ca = false, has_images = false;
 	ssize_t n;
 
 	while ((n = read(d->files.fd, buf, sizeof(buf))) > 0) {
@@ -90,6 +90,7 @@ static void on_file(void *arg, uint32_t events)
 
 			changed |= ev->len && str_equal(ev->name, "tokens");
 			has_ca |= ev->len && str_equal(ev->name, "ca.pem");
+			has_images |= ev->len && str_equal(ev->name, "refs");
 			changed |= (ev->mask & IN_Q_OVERFLOW) != 0;
 			at += sizeof(*ev) + ev->len;
 		}
@@ -101,6 +102,8 @@ static void on_file(void *arg, uint32_t events)
 	}
 	if (has_ca)
 		tls_renew(d);
+	if (has_images)
+		images_tell(d);
 }
 
 static int watch_files(struct daemon *d, struct err *e)
@@ -112,6 +115,7 @@ static int watch_files(struct daemon *d, struct err *e)
 	if (d->files.fd < 0 ||
 	    inotify_add_watch(d->files.fd, d->config->state_dir,
 			      IN_CLOSE_WRITE | IN_MOVED_TO | IN_DELETE | IN_ONLYDIR) < 0 ||
+	    inotify_add_watch(d->files.fd, d->images.path, IN_MOVED_TO | IN_ONLYDIR) < 0 ||
 	    loop_watch(d->loop, &d->files) < 0)
 		return err_sys(e, "cannot watch %s", d->config->state_dir);
 	return 0;
@@ -327,7 +331,7 @@ static void reap_children(struct daemon *d)
 
 	/* Sandboxes whose boot worker is gone are children of the broker, too. */
 	while ((pid = waitpid(-1, &status, WNOHANG | __WALL)) > 0)
-		if (!roles_reaped(d, pid, status))
+		if (!roles_reaped(d, pid, status) && !images_reaped(d, pid))
 			for (int i = 0; i < PROVIDER_COUNT; i++)
 				if (provider_row(i) && provider_row(i)->reaped &&
 				    provider_row(i)->reaped(&d->host, pid))
@@ -387,6 +391,7 @@ static int start_daemon(struct daemon *d, struct err *e)
 	snapshot_remove_unfinished(d);
 	agents_load(d);
 	adopt_all(d);
+	images_sweep(d);
 	if (tls_load(d, d->config, e) < 0 || listeners_open(d, e) < 0)
 		return -1;
 	roles_start_tls(d);

@@ -187,5 +187,7 @@ int prepare(struct daemon *d, struct err *e)
 		return -1;
 	if (prepare_dirs(d, e) < 0 || load_guest(d, e) < 0)
 		return -1;
+	if (images_prepare(d, e) < 0)
+		return -1;
 	return prepare_volumes(d, d->config, e);
 }

@@ -63,6 +63,7 @@ int snapshot_meta_read(const struct daemon *d, const char *id, struct ipc_snapsh
 		return -1;
 	*ret = m.info;
 	ret->owner[sizeof(ret->owner) - 1] = ret->name[sizeof(ret->name) - 1] = '\0';
+	ret->image[sizeof(ret->image) - 1] = '\0';
 	return 0;
 }
 
@@ -101,12 +102,14 @@ static int keep_files(const struct daemon *d, const struct ipc_snapshot *info, s
 
 	file_name(info->id, "part", part);
 	file_name(info->id, ending_of(info), name);
+	if (images_hold_for_snapshot(d, info, e) < 0)
+		return -1;
 	if (renameat(d->snapshots_dir, part, d->snapshots_dir, name) < 0)
 		return err_sys(e, "cannot keep the snapshot");
 	return snapshot_meta_write(d->snapshots_dir, info, e);
 }
 
-static void remove_files(const struct daemon *d, const char *id)
+static void remove_files(struct daemon *d, const char *id)
 {
 	static const char *const endings[] = {"meta", "img", "names", "new", "part", "row", "tar"};
 
@@ -120,6 +123,7 @@ static void remove_files(const struct daemon *d, const char *id)
 		unlinkat(d->snapshots_dir, name, 0);
 		close_async(&fd, 1);
 	}
+	images_leave_snapshot(d, id);
 }
 
 static bool file_exists(const struct daemon *d, const char *id, const char *ending)
@@ -568,6 +572,7 @@ void snapshot_request_make(struct daemon *d, struct requester who, const struct 
 	j->who = who;
 	j->info.created_ms = unix_ms();
 	memcpy(j->sandbox, b->i.info.id, sizeof(j->sandbox));
+	memcpy(j->info.image, b->i.info.image, sizeof(j->info.image));
 	snprintf(j->info.excluded, sizeof(j->info.excluded), EXCLUDED);
 	start_next(d);
 }
@@ -655,7 +660,7 @@ void snapshot_request_write(struct daemon *d, struct requester who, const struct
 		return;
 	}
 	j = add_job(d, &m->snapshot, WRITTEN, room);
-	j->info.sandbox[0] = '\0';
+	j->info.sandbox[0] = j->info.image[0] = '\0';
 	fd = begin_to_take(j, &e);
 	if (fd >= 0) {
 		front_answer(d, who, &reply, fd);

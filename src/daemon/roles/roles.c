@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "kern/confine.h"
 #include "daemon/daemon.h"
+#include "daemon/roles/image_job.h"
 #include "daemon/roles/front.h"
 #include "daemon/broker/broker_internal.h"
 #include "keys/signer.h"
@@ -87,6 +88,8 @@ int daemon_role(int argc, char **argv)
 	int status = -1;
 	char name[16];
 
+	if (argc > 1 && str_equal(argv[1], "image"))
+		return image_job_main(argc - 1, argv + 1);
 	for (size_t i = 0; argc == 6 && i < ROLE_COUNT; i++) {
 		struct role_confinement c = {.root = argv[2],
 					     .uid = (uid_t)strtoul(argv[3], NULL, 10),

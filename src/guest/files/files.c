@@ -207,7 +207,7 @@ void move_request(struct guest_stream *s, const struct unpacked_request *r)
 		look_and_answer(s, to, false);
 	else if (errno == EXDEV)
 		/* Another file system, or a directory of the image: copy, then remove. */
-		worker_start(s, r, &(struct worker_job){.run = move_work});
+		work_start(s, r, &(struct worker_job){.run = move_work});
 	else
 		stream_error(s, errno, "cannot move %s to %s: %m", from, to);
 }
@@ -220,7 +220,7 @@ void remove_request(struct guest_stream *s, const struct unpacked_request *r)
 	if (unlink(path) == 0 || (errno == EISDIR && rmdir(path) == 0))
 		stream_ok(s, NULL);
 	else if (errno == ENOTEMPTY && recursive)
-		worker_start(s, r, &(struct worker_job){.run = remove_work});
+		work_start(s, r, &(struct worker_job){.run = remove_work});
 	else
 		stream_error(s, errno, "cannot remove %s: %m", path);
 }

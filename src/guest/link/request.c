@@ -114,6 +114,6 @@ bool request_take(struct guest *g, struct guest_stream *s, uint8_t type, struct 
 	else if (row->answer)
 		row->answer(s, &r);
 	else
-		worker_start(s, &r, &row->work);
+		work_start(s, &r, &row->work);
 	return true;
 }

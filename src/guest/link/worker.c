@@ -282,8 +282,8 @@ bool worker_reaped(struct guest *g, pid_t pid, int status)
 	return false;
 }
 
-void worker_start(struct guest_stream *s, const struct unpacked_request *r,
-		  const struct worker_job *job)
+void work_start(struct guest_stream *s, const struct unpacked_request *r,
+		const struct worker_job *job)
 {
 	struct guest *g = s->guest;
 	static const struct stream_ops ops = {take_input, end_input, relay_more, worker_free};

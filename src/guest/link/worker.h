@@ -35,8 +35,8 @@ struct worker_job {
 	request_work *run;
 	bool goes_on, takes_input;
 };
-void worker_start(struct guest_stream *s, const struct unpacked_request *r,
-		  const struct worker_job *job);
+void work_start(struct guest_stream *s, const struct unpacked_request *r,
+		const struct worker_job *job);
 /* A child was reaped; true: it was a worker. */
 bool worker_reaped(struct guest *g, pid_t pid, int status);
 /* The same for children that connect (connect.c). */

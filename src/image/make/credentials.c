@@ -109,20 +109,22 @@ static int ask_helper(const char *name, const char *key, struct fetch_site *ret,
 	return rc;
 }
 
-int credentials_find(const char *registry, struct fetch_site *ret, struct err *e)
+int credentials_find(const char *file, const char *registry, struct fetch_site *ret, struct err *e)
 {
 	const char *key = str_equal(registry, "docker.io") ? DOCKER_KEY : registry, *helper;
-	auto_free char *path = config_path();
+	auto_free char *path = file ? str_copy(file) : config_path();
 	struct err why = {0};
-	json_t *root = read_config(path, &why);
+	json_t *root = *path ? read_config(path, &why) : NULL;
 	int rc = 0;
 
 	if (!root) {
 		*e = why;
 		return why.kind == ERR_NONE ? 0 : -1;
 	}
-	helper = json_string_value(json_object_get(json_object_get(root, "credHelpers"), key));
-	if (!helper)
+	helper = file ? NULL
+		      : json_string_value(
+				json_object_get(json_object_get(root, "credHelpers"), key));
+	if (!helper && !file)
 		helper = json_string_value(json_object_get(root, "credsStore"));
 	rc = helper ? ask_helper(helper, key, ret, e)
 		    : take_stored(json_object_get(json_object_get(root, "auths"), key), ret, e);

@@ -6,5 +6,8 @@
 
 #include "image/fetch.h"
 
-/* Fills user, secret and is_identity if there is a login for this registry. */
-int credentials_find(const char *registry, struct fetch_site *ret, struct err *e);
+/*
+ * Fills user, secret and is_identity if there is a login for this registry. file: the operator's, "" for none, in
+ * place of the caller's own; no helper is run then.
+ */
+int credentials_find(const char *file, const char *registry, struct fetch_site *ret, struct err *e);

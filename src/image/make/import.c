@@ -68,7 +68,7 @@ static int take_layer(struct image_maker *m, int dir, const char *path, const ch
 	struct image_layer l = {.want = hex};
 	auto_close int blob = -1;
 
-	if (image_has_layer(&m->store, hex))
+	if (image_maker_has(m, hex))
 		return 0;
 	blob = open_inside(dir, path, e);
 	if (blob < 0)
@@ -100,6 +100,11 @@ static int name_image(struct image_maker *m, const struct image_import *i, const
 {
 	struct image_reference r = {0};
 
+	if (m->is_wanted && !m->is_wanted())
+		return err_set(e, ERR_CONFLICT, "the import was given up");
+	if (!name && !str_equal(m->store.owner, IMAGE_OWNER_ALL))
+		return err_field(e, ERR_INVALID, "name",
+				 "name: the archive names no image; say what it is to be called");
 	if (name && (image_reference_parse(name, &r, e) < 0 ||
 		     image_tag(&m->store, r.name, hex, digest, e) < 0))
 		return -1;

@@ -82,8 +82,15 @@ static void helper_stop(struct helper *h)
 	}
 }
 
+struct copy {
+	int from, to;
+	uint64_t room;		 /* at most so many bytes */
+	uint64_t size;		 /* results */
+	char hex[IMAGE_HEX + 1]; /* digest */
+};
+
 /* Reads until the end, hashes, and writes. */
-static int copy_and_hash(int from, int to, char hex[IMAGE_HEX + 1], struct err *e)
+static int copy_and_hash(struct copy *c, struct err *e)
 {
 	auto_free char *bytes = must_alloc(malloc(PIECE));
 	unsigned char hash[crypto_hash_sha256_BYTES];
@@ -91,17 +98,20 @@ static int copy_and_hash(int from, int to, char hex[IMAGE_HEX + 1], struct err *
 	ssize_t n;
 
 	crypto_hash_sha256_init(&state);
-	while ((n = read(from, bytes, PIECE)) != 0) {
+	while ((n = read(c->from, bytes, PIECE)) != 0) {
 		if (n < 0 && errno == EINTR)
 			continue;
 		if (n < 0)
 			return err_sys(e, "cannot read the layer");
+		c->size += (uint64_t)n;
+		if (c->size > c->room)
+			return err_set(e, ERR_LIMIT, "the image is larger than there is room for");
 		crypto_hash_sha256_update(&state, (unsigned char *)bytes, (unsigned long long)n);
-		if (io_write_all(to, bytes, (size_t)n) < 0)
+		if (io_write_all(c->to, bytes, (size_t)n) < 0)
 			return err_sys(e, "cannot write the layer");
 	}
 	crypto_hash_sha256_final(&state, hash);
-	sodium_bin2hex(hex, IMAGE_HEX + 1, hash, sizeof(hash));
+	sodium_bin2hex(c->hex, sizeof(c->hex), hash, sizeof(hash));
 	return 0;
 }
 
@@ -171,6 +181,7 @@ static int run_unpack(struct image_maker *m, struct image_layer *l, int dir, str
 				    .writes = true};
 	auto_buf struct buf said = {0};
 	struct worker inflater;
+	struct copy copy;
 	struct helper h;
 	struct err why = {0};
 	int rc;
@@ -185,7 +196,15 @@ static int run_unpack(struct image_maker *m, struct image_layer *l, int dir, str
 		worker_stop(&inflater);
 		return -1;
 	}
-	rc = copy_and_hash(inflater.out, h.in, l->hex, e);
+	copy = (struct copy){inflater.out, h.in, .room = m->room ? m->room - m->added : UINT64_MAX};
+	rc = copy_and_hash(&copy, e);
+	if (rc < 0 && e->kind == ERR_LIMIT) {
+		helper_stop(&h);
+		worker_stop(&inflater);
+		return -1;
+	}
+	m->added += copy.size;
+	memcpy(l->hex, copy.hex, sizeof(l->hex));
 	close_fd(&h.in);
 	/* Whoever ended too early knows why. */
 	if (process_await(h.pid, h.said, "the layer cannot be unpacked", &said, &why) < 0) {
@@ -219,6 +238,7 @@ int image_layer_unpack(struct image_maker *m, struct image_layer *l, struct err 
 
 int image_layer_keep(struct image_maker *m, struct image_layer *l, struct err *e)
 {
+	list_add(&m->held, l->hex);
 	return image_move_layer(&m->store, m->tmp, l->dir, l->hex, e);
 }
 
@@ -226,7 +246,8 @@ int image_layer_keep(struct image_maker *m, struct image_layer *l, struct err *e
 
 int image_layer_write(struct image_maker *m, const char *hex, int to, struct err *e)
 {
-	char path[IMAGE_HEX + 16], name[IMAGE_HEX + 16], found[IMAGE_HEX + 1];
+	char path[IMAGE_HEX + 16], name[IMAGE_HEX + 16];
+	struct copy copy = {.to = to, .room = UINT64_MAX};
 	struct err why = {0};
 	struct helper h;
 	int rc;
@@ -244,7 +265,8 @@ int image_layer_write(struct image_maker *m, const char *hex, int to, struct err
 		return err_sys(e, "cannot open layer %s", hex);
 	if (helper_start(&h, &c, e) < 0)
 		return -1;
-	rc = copy_and_hash(h.out, to, found, e);
+	copy.from = h.out;
+	rc = copy_and_hash(&copy, e);
 	if (rc < 0) {
 		helper_stop(&h);
 		return -1;
@@ -254,7 +276,7 @@ int image_layer_write(struct image_maker *m, const char *hex, int to, struct err
 		*e = why;
 		return -1;
 	}
-	if (!str_equal(found, hex))
+	if (!str_equal(copy.hex, hex))
 		return err_set(
 			e, ERR_UNSUPPORTED,
 			"layer %s cannot be written as it was: its archive had some file twice, "

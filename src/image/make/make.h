@@ -12,11 +12,20 @@ struct image_maker {
 	int guest;	    /* cloche-guest, a memfd */
 	/* Each line is for the user. */
 	void (*note)(const char *text);
+	/* Asked before an image gets its name: does anybody still want it? May be NULL. */
+	bool (*is_wanted)(void);
 	/* Of what is fetched; total 0: not known. May be NULL. */
 	void (*progress)(uint64_t done, uint64_t total);
+	const char *path;  /* of the store; NULL: the caller's own */
+	const char *owner; /* of names; NULL: whose store it is */
+	/* How many bytes of layers may be added; 0: no bound. */
+	uint64_t room;
 	/* private: */
 	int work, tmp;
 	char tmp_name[32];
+	uint64_t added;
+	struct list held; /* layers that the owner has */
+	bool knows_held;
 	unsigned made;
 };
 
@@ -42,6 +51,7 @@ struct image_pull {
 	const char *name;
 	const struct list *mirrors; /* HOST[:PORT], tried in order */
 	bool is_plain;		    /* HTTP without TLS; loopback needs no leave */
+	const char *auth_file;	    /* logins of the operator's; NULL: the caller's own */
 	void (*made)(const char *hex, const char *name);
 };
 int image_pull(struct image_maker *m, const struct image_pull *p, struct err *e);
@@ -66,6 +76,12 @@ int image_parse(struct image_maker *m, const char *kind, const struct image_json
 
 /* SHA-256 in hexadecimal digits. */
 void image_hash(const void *bytes, size_t len, char ret[IMAGE_HEX + 1]);
+
+/*
+ * Is the layer there, and does its owner have it already? If only others have it, who names its digest has not
+ * shown to have its bytes, and gets it by bringing them.
+ */
+bool image_maker_has(struct image_maker *m, const char *hex);
 
 /* A layer on its way into the store. */
 struct image_layer {

@@ -28,8 +28,11 @@ int image_maker_open(struct image_maker *m, const char *worker, const char *gues
 	m->guest = io_sealed_copy(program, "cloche-guest");
 	if (m->guest < 0)
 		return err_sys(e, "cannot copy %s", guest);
-	if (image_store_open(&m->store, true, e) < 0)
+	if ((m->path ? image_store_open_at(m->path, true, &m->store, e)
+		     : image_store_open(&m->store, true, e)) < 0)
 		return -1;
+	if (m->owner)
+		snprintf(m->store.owner, sizeof(m->store.owner), "%s", m->owner);
 	m->work = image_work_lock(&m->store, false, e);
 	if (m->work < 0)
 		return -1;
@@ -44,7 +47,44 @@ void image_maker_close(struct image_maker *m)
 	close_fd(&m->tmp);
 	close_fd(&m->work);
 	close_fd(&m->guest);
+	list_done(&m->held);
 	image_store_close(&m->store);
+}
+
+/* The layers of all images that a name of the owner leads to. */
+static void know_held(struct image_maker *m)
+{
+	struct image_refs refs;
+	struct err ignored;
+
+	m->knows_held = true;
+	if (image_refs_read(&m->store, &refs, &ignored) < 0)
+		return;
+	for (size_t i = 0; i < refs.count; i++) {
+		struct image image;
+
+		if (!str_equal(refs.items[i].owner, m->store.owner) ||
+		    image_open(&m->store, refs.items[i].hex, &image, &ignored) < 0)
+			continue;
+		for (size_t n = 0; n < image.record.layers.count; n++)
+			list_add(&m->held, image.record.layers.items[n]);
+		image_done(&image);
+	}
+	image_refs_done(&refs);
+}
+
+bool image_maker_has(struct image_maker *m, const char *hex)
+{
+	if (!image_has_layer(&m->store, hex))
+		return false;
+	if (str_equal(m->store.owner, IMAGE_OWNER_ALL))
+		return true;
+	if (!m->knows_held)
+		know_held(m);
+	for (size_t i = 0; i < m->held.count; i++)
+		if (str_equal(m->held.items[i], hex))
+			return true;
+	return false;
 }
 
 const char *image_architecture(void)

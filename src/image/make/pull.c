@@ -62,7 +62,7 @@ static int make_site(const struct pulling *p, const char *mirror, struct fetch_s
 		 str_equal(host, "docker.io") ? "registry-1.docker.io" : host);
 	snprintf(s.repository, sizeof(s.repository), "%s", p->ref.repository);
 	snprintf(s.ns, sizeof(s.ns), "%s", mirror ? registry : "");
-	if (credentials_find(host, &s, e) < 0)
+	if (credentials_find(p->pull->auth_file, host, &s, e) < 0)
 		return -1;
 	*ret = s;
 	return 0;
@@ -275,6 +275,7 @@ static int unpack_blob(struct pulling *p, struct blob *b, struct err *e)
 
 static int get_layers(struct pulling *p, const struct image_record *r, struct err *e)
 {
+	uint64_t bytes = 0;
 	size_t left = 0;
 
 	if (r->layers.count != p->blob_count)
@@ -284,11 +285,14 @@ static int get_layers(struct pulling *p, const struct image_record *r, struct er
 		struct blob *b = &p->blobs[i];
 
 		b->layer = r->layers.items[i];
-		b->wanted = !image_has_layer(&p->maker->store, b->layer);
+		b->wanted = !image_maker_has(p->maker, b->layer);
 		for (size_t n = 0; n < i && b->wanted; n++)
 			b->wanted = !str_equal(p->blobs[n].layer, b->layer);
 		left += b->wanted;
+		bytes += b->wanted ? b->size : 0;
 	}
+	if (p->maker->room && bytes > p->maker->room)
+		return err_set(e, ERR_LIMIT, "the image is larger than there is room for");
 	while (left > 0) {
 		struct fetch_answer a;
 		struct blob *b;

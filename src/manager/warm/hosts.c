@@ -29,7 +29,7 @@ struct host_entry {
 	struct manager *m;
 	struct caller who;
 	struct limits limits; /* of each task; without timeout and output, which others enforce */
-	char image[CONFIG_NAME];
+	char image[IPC_IMAGE_ID];
 	enum warm_host_state state;
 	bool is_retired;   /* takes no new tasks and ends with the last one */
 	struct sandbox *s; /* held while the host is ready */
@@ -131,11 +131,6 @@ static void on_host_made(void *arg, struct sandbox *s, const struct err *e)
 	h->retry_ms = 0;
 }
 
-static const char *image_of(const struct sandbox_spec *s)
-{
-	return s->image ? s->image : "host";
-}
-
 /* The options of a warm host: the daemon's defaults for a run; image and limits are set by the caller. */
 static int host_options(const struct manager *m, struct create_options *ret, struct err *e)
 {
@@ -148,9 +143,9 @@ static int host_options(const struct manager *m, struct create_options *ret, str
 }
 
 /* Without the limits that a warm sandbox does not enforce itself. */
-static struct warm_host_kind kind_of(const struct sandbox_spec *s)
+static struct warm_host_kind kind_of(const struct create_options *o)
 {
-	struct warm_host_kind k = {s->limits, image_of(s)};
+	struct warm_host_kind k = {o->spec.limits, o->image_id};
 
 	k.limits.timeout_ms = k.limits.output_bytes = 0;
 	return k;
@@ -161,9 +156,10 @@ static bool is_usual(const struct host_entry *h)
 	struct create_options plain;
 	struct warm_host_kind usual;
 	struct err e;
-	bool same = host_options(h->m, &plain, &e) == 0;
+	bool same = host_options(h->m, &plain, &e) == 0 &&
+		    manager_choose_image(h->m, &h->who, &plain, &e) == 0;
 
-	usual = kind_of(&plain.spec);
+	usual = kind_of(&plain);
 	same = same && host_is_kind(h, &usual);
 	create_options_done(&plain);
 	return same;
@@ -183,6 +179,7 @@ static void make_host(struct host_entry *h)
 	o.spec.limits = h->limits;
 	free(o.spec.image);
 	o.spec.image = str_copy(h->image);
+	memcpy(o.image_id, h->image, sizeof(o.image_id));
 	/* The host begins with as many lanes as configured and grows up to this while requests wait. */
 	o.warm_host[0] = o.warm_host[1] = LANES_MAX;
 	o.warm_host[2] = (uint8_t)h->m->p.config->warm.node;
@@ -276,7 +273,7 @@ static struct host_entry *find_or_add(struct manager *m, const struct caller *wh
 }
 
 struct sandbox *manager_warm_host(struct manager *m, const struct caller *who,
-				  const struct sandbox_spec *spec, const char **ret_why)
+				  const struct create_options *o, const char **ret_why)
 {
 	static const char *const why[] = {
 		[WARM_HOST_NAMED] =
@@ -284,7 +281,7 @@ struct sandbox *manager_warm_host(struct manager *m, const struct caller *who,
 			"asked for again",
 		[WARM_HOST_MAKING] = "warm sandboxes are being made",
 		[WARM_HOST_READY] = NULL};
-	struct warm_host_kind own = kind_of(spec);
+	struct warm_host_kind own = kind_of(o);
 	struct host_entry *h;
 
 	*ret_why = NULL;
@@ -305,9 +302,9 @@ struct sandbox *manager_warm_host(struct manager *m, const struct caller *who,
 }
 
 void manager_warm_host_refused(struct manager *m, const struct caller *who,
-			       const struct sandbox_spec *spec, const struct err *e)
+			       const struct create_options *o, const struct err *e)
 {
-	struct warm_host_kind own = kind_of(spec);
+	struct warm_host_kind own = kind_of(o);
 	struct host_entry *h = e->errnum == ESTALE ? find_host(m, who->token, &own) : NULL;
 
 	/* The files of the image have changed. The next request makes another host. */
@@ -338,14 +335,12 @@ bool options_are_plain(const struct create_options *o)
 bool manager_warm_host_suits(struct manager *m, const struct caller *who,
 			     const struct create_options *o)
 {
-	const char *image = image_of(&o->spec);
 	struct err e;
 
 	/* A request beyond the caller's limits runs cold, where it is refused by name. */
 	return create_check(m, who, o, &e) == 0 && options_are_plain(o) &&
 	       o->spec.net == NET_NONE && o->spec.root == ROOT_RO && o->spec.guard == GUARD_OFF &&
-	       o->spec.require.count == 0 && o->spec.optional.count == 0 && !o->spec.workdir &&
-	       (str_equal(image, "host") || config_image_find(m->p.config, image));
+	       o->spec.require.count == 0 && o->spec.optional.count == 0 && !o->spec.workdir;
 }
 
 bool options_are_warm_host(const struct create_options *o)

@@ -53,7 +53,8 @@ struct sandbox *pool_take(struct manager *m, const struct create_options *o)
 	p->wanted = pool_size(m);
 	for (uint32_t i = p->count; i-- > 0 && !s;) {
 		if (o->spec.required_layers & ~p->ready[i]->booted.proven ||
-		    !has_same_limits(p->ready[i], &o->spec.limits))
+		    !has_same_limits(p->ready[i], &o->spec.limits) ||
+		    !str_equal(p->ready[i]->o.image_id, o->image_id))
 			continue;
 		s = p->ready[i];
 		p->ready[i] = p->ready[--p->count];
@@ -157,7 +158,7 @@ static void boot_member(struct manager *m, int root)
 	struct err e;
 
 	m->pools[root == ROOT_OVERLAY].booting++;
-	if (spec_finish(&s->o.spec, &e) < 0)
+	if (spec_finish(&s->o.spec, &e) < 0 || manager_choose_image(m, &s->owner, &s->o, &e) < 0)
 		manager_log(m, "the pool: %s", e.msg);
 	fill_boot(s, &msg.boot);
 	broker_ask(m->p.broker, &msg, -1, on_member_booted, s);
@@ -217,17 +218,29 @@ void pool_start(struct manager *m)
 	pool_resize(m);
 }
 
+static void begin_round(struct manager *m)
+{
+	m->pool_round++;
+	for (size_t i = 0; i < ARRAY_LEN(m->pools); i++)
+		while (m->pools[i].count)
+			destroy_member(m->pools[i].ready[--m->pools[i].count]);
+}
+
 void pool_change(struct manager *m, const struct config *old)
 {
 	bool was_host = !*old->sandbox.image || str_equal(old->sandbox.image, "host");
 
-	if (!was_host || !str_equal(pool_image(m), "host")) {
-		m->pool_round++;
-		for (size_t i = 0; i < ARRAY_LEN(m->pools); i++)
-			while (m->pools[i].count)
-				destroy_member(m->pools[i].ready[--m->pools[i].count]);
-	}
+	if (!was_host || !str_equal(pool_image(m), "host"))
+		begin_round(m);
 	pool_resize(m);
+}
+
+void pool_images_changed(struct manager *m)
+{
+	if (!str_equal(pool_image(m), "host")) {
+		begin_round(m);
+		pool_refill(m);
+	}
 }
 
 void pool_adopt(struct manager *m, const struct ipc_booted *b, int fd)
@@ -238,6 +251,7 @@ void pool_adopt(struct manager *m, const struct ipc_booted *b, int fd)
 		s->pool_round--;
 	s->booted = *b;
 	s->o.spec.limits = b->limits;
+	snprintf(s->o.image_id, sizeof(s->o.image_id), "%s", b->of_host ? "host" : b->image);
 	m->pools[b->root == ROOT_OVERLAY].booting++;
 	greet_member(s, fd, b->generation);
 }

@@ -110,6 +110,16 @@ static int start_boot_worker(struct boot_worker *w)
 	return 0;
 }
 
+/* What the boot worker shows as the root: a directory, or an image of the store. */
+static void set_image(struct boot_job *job, const struct config *c, const char *id)
+{
+	const struct config_image *dir =
+		str_starts(id, "dir:") ? config_image_find(c, id + strlen("dir:")) : NULL;
+
+	snprintf(job->image, sizeof(job->image), "%s", dir ? dir->path : id);
+	snprintf(job->images, sizeof(job->images), "%s/images", c->state_dir);
+}
+
 /* Below the operator's directory, whatever the name (rule 4). */
 static int open_volume(const struct provider_host *h, const struct ipc_volume *v, struct err *e)
 {
@@ -131,7 +141,6 @@ static int send_job(struct boot_worker *w, struct ns_sandbox *s, struct err *e)
 {
 	static struct boot_job job;
 	const struct provider_host *h = w->ns->host;
-	const struct config_image *image = config_image_find(h->config, s->boot->image);
 	int fds[2 + IPC_VOLUMES], count = 1, rc = -1;
 
 	job = (struct boot_job){.boot = *s->boot,
@@ -142,9 +151,9 @@ static int send_job(struct boot_worker *w, struct ns_sandbox *s, struct err *e)
 				.lanes = h->config->warm.lanes,
 				.preload_count = h->config->warm.preload_count};
 	memcpy(job.preload, h->config->warm.preload, sizeof(job.preload));
-	snprintf(job.image, sizeof(job.image), "%s", image ? image->path : "host");
 	ns_cgroup_choose(s);
 	snprintf(job.cgroup, sizeof(job.cgroup), "%s", s->cgroup);
+	set_image(&job, h->config, s->boot->image);
 	fds[0] = s->listener;
 	for (uint32_t i = 0; i < s->boot->volume_count; i++) {
 		fds[count] = open_volume(h, &s->boot->volumes[i], e);

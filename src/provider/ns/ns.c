@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "kern/cgroup_group.h"
+#include "image/reference.h"
 #include "kern/sys.h"
 #include "provider/record_0_1.h"
 #include "wire/guest.h"
@@ -458,7 +459,8 @@ static void ns_boot(struct instance *i, const struct ipc_boot *b, provider_done 
 	s->done = done;
 	s->arg = arg;
 	/* The host's files belong to root, so only root can put a layer over them. */
-	i->info.root = i->host->rootless ? ROOT_RO : b->root;
+	/* Layers of the store can be shown below a writable one by any user. */
+	i->info.root = i->host->rootless && !image_is_digest(b->image) ? ROOT_RO : b->root;
 	memcpy(s->at.cgroup_table, s->ns->cgroup_table, sizeof(s->at.cgroup_table));
 	if ((!i->host->rootless && take_range(s, &e) < 0) || open_listener(s, &e) < 0) {
 		ns_answer(s, NULL, &e);

@@ -27,7 +27,8 @@ struct boot_warm_host {
 
 struct boot_request {
 	const struct sandbox_spec *
-		spec; /* finished; empty workspace; image is "host" or a path that the operator set */
+		spec; /* finished; empty workspace; image is "host", a path that the operator set, or an id */
+	const char *images; /* the store that has the id */
 	const char *id;
 	uint32_t
 		id_base; /* as root: first host id; one range per live sandbox, the broker keeps count */

@@ -255,21 +255,25 @@ int plan_follow_workspace(struct plan *p, struct err *e)
 /* The user whose files are to be the sandbox's user's: the image's own, if that is a number. */
 static struct stat stored_owner(const struct image *i)
 {
+	const char *user = i->record.user ? i->record.user : "";
 	unsigned uid = 0, gid = 0;
-	int n = i->record.user ? sscanf(i->record.user, "%5u:%5u", &uid, &gid) : 0;
+	int n = str_only(user, STR_DIGITS ":", 1, 11) ? sscanf(user, "%5u:%5u", &uid, &gid) : 0;
 
 	return (struct stat){.st_uid = n > 0 ? uid : 0, .st_gid = n > 1 ? gid : 0};
 }
 
-static bool is_root_user(const struct image *i)
+/* By id, in the store of the daemon, which has judged who may have it. */
+static int find_at(struct plan *p, struct image_store *ret_store, struct err *e)
 {
-	const char *user = i->record.user;
-
-	return !user || str_equal(user, "root") || str_starts(user, "root:") ||
-	       str_equal(user, "0") || str_starts(user, "0:");
+	if (image_store_open_at(p->images, false, ret_store, e) < 0)
+		return -1;
+	if (image_open(ret_store, p->spec->image + strlen("sha256:"), p->stored, e) == 0)
+		return 0;
+	image_store_close(ret_store);
+	return -1;
 }
 
-/* An image of the caller's store. All its layers are below one directory, so one mount shows them. */
+/* An image of the caller's store, or of the daemon's. All its layers are below one directory, so one mount shows them. */
 static int choose_stored(struct plan *p, struct err *e)
 {
 	struct image_store store = {.dir = -1};
@@ -277,7 +281,8 @@ static int choose_stored(struct plan *p, struct err *e)
 
 	p->stored = must_alloc(calloc(1, sizeof(*p->stored)));
 	p->stored->lock = -1;
-	if (image_find_mine(p->spec->image, &store, p->stored, e) < 0)
+	if ((p->images ? find_at(p, &store, e)
+		       : image_find_mine(p->spec->image, &store, p->stored, e)) < 0)
 		return -1;
 	p->image.fd = openat(store.dir, "layers", O_PATH | O_DIRECTORY | O_CLOEXEC);
 	image_store_close(&store);
@@ -287,14 +292,15 @@ static int choose_stored(struct plan *p, struct err *e)
 	/* Root inside has all ids of the image as they are. */
 	owner = p->as_root ? (struct stat){0} : stored_owner(p->stored);
 	p->root_owner = plan_owner_with(p, &owner, true);
-	if (!p->as_root && !is_root_user(p->stored))
+	if (!p->as_root && !image_user_is_root(&p->stored->record))
 		plan_note(p, "The image's USER is shown as the sandbox's own user, uid 1000.");
 	return 0;
 }
 
 static int choose_image(struct plan *p, struct err *e)
 {
-	bool stored = !p->guest && image_is_stored(p->spec->image);
+	bool stored = p->guest ? p->images && image_is_digest(p->spec->image)
+			       : image_is_stored(p->spec->image);
 
 	p->image_is_host = str_equal(p->spec->image, "host");
 	if (stored)
@@ -490,6 +496,7 @@ int plan_make_boot(struct plan *p, const struct boot_request *r, struct err *e)
 	p->template = r->template;
 	p->net = r->net;
 	p->disk = r->disk;
+	p->images = r->images;
 	if (r->id_base)
 		p->id_base = r->id_base;
 	snprintf(p->id, sizeof(p->id), "%s", r->id);

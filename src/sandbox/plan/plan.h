@@ -120,6 +120,7 @@ struct plan {
 	char workdir[PATH_MAX];
 	bool image_is_host;
 	struct source image;  /* a directory; of the store: all layers */
+	const char *images;   /* the daemon's store, or NULL */
 	struct image *stored; /* NULL: the image is not of the store */
 	int root_owner;	      /* of an image, or of the host's own root when that can be written */
 	struct owner owners[PLAN_OWNERS];

@@ -151,6 +151,7 @@ static int run_job(const struct boot_job *job, const int *fds, const struct work
 				 .id_base = job->id_base,
 				 .guest = shop->guest,
 				 .listener = fds[0],
+				 .images = job->images,
 				 .volumes = volumes,
 				 .volume_count = job->boot.volume_count,
 				 .cgroup_name = job->cgroup,

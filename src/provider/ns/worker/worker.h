@@ -21,8 +21,9 @@ struct boot_job {
 	uint32_t id_base;
 	uint8_t root;
 	uint8_t has_disk;	 /* the last fd is its file */
-	uint8_t is_ephemeral;	 /* the daemon is ephemeral: no sandbox outlives it */
-	char image[CONFIG_PATH]; /* "host", or the operator's path */
+	uint8_t is_ephemeral;	       /* the daemon is ephemeral: no sandbox outlives it */
+	char image[CONFIG_PATH];       /* "host", the operator's path, or an id */
+	char images[CONFIG_PATH + 16]; /* the store that has the id */
 	char cgroup[CGROUP_NAME];
 	uint32_t lanes;		/* of each kind that a warm host starts with */
 	uint32_t preload_count; /* of its interpreter */

@@ -1,0 +1,204 @@
+/* See job.h. Whatever fails is told to whoever listens; the status is for nobody. */
+#include "image/make/job.h"
+
+#include "base/fd_message.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#define PROGRESS_NS 200000000
+
+/* Callbacks of the maker have no argument. */
+static int listener = -1;
+
+static void say(const struct image_said *s, int fd)
+{
+	/* What is half-made is locked by this process, and removed by the next one. */
+	if (fd_message_send(listener, s, sizeof(*s), &fd, fd >= 0, 0) < 0)
+		_exit(1);
+}
+
+static void say_note(const char *text)
+{
+	struct image_said s = {.kind = IMAGE_SAID_NOTE};
+
+	snprintf(s.text, sizeof(s.text), "%s", text);
+	say(&s, -1);
+}
+
+static void say_progress(uint64_t done, uint64_t total)
+{
+	static int64_t said;
+	int64_t now = now_ns();
+
+	if (now - said < PROGRESS_NS && done < total)
+		return;
+	said = now;
+	say(&(struct image_said){.kind = IMAGE_SAID_PROGRESS, .done = done, .total = total}, -1);
+}
+
+static void say_made(const char *hex, const char *name)
+{
+	struct image_said s = {.kind = IMAGE_SAID_MADE};
+
+	snprintf(s.hex, sizeof(s.hex), "%s", hex);
+	snprintf(s.name, sizeof(s.name), "%s", name ? name : "");
+	say(&s, -1);
+}
+
+static bool is_wanted(void)
+{
+	struct pollfd p = {.fd = listener, .events = POLLIN};
+
+	return poll(&p, 1, 0) == 0;
+}
+
+/* ---- the work ---- */
+
+static int pull(struct image_maker *m, const struct image_order *o, struct err *e)
+{
+	const struct image_pull p = {.name = o->name,
+				     .mirrors = o->mirrors,
+				     .is_plain = o->is_plain,
+				     .auth_file = o->auth_file,
+				     .made = say_made};
+
+	return image_pull(m, &p, e);
+}
+
+/* Our end of a new pipe; the front gets the other one. */
+static int open_pipe(bool reads, struct err *e)
+{
+	int ends[2];
+
+	if (pipe2(ends, O_CLOEXEC) < 0)
+		return err_sys(e, "cannot create a pipe");
+	fcntl(ends[0], F_SETPIPE_SZ, 1 << 20);
+	/* The front must not wait for us. */
+	fcntl(ends[reads], F_SETFL, O_NONBLOCK);
+	say(&(struct image_said){.kind = IMAGE_SAID_PIPE}, ends[reads]);
+	close(ends[reads]);
+	return ends[!reads];
+}
+
+static int import(struct image_maker *m, const struct image_order *o, struct err *e)
+{
+	auto_close int from = open_pipe(true, e);
+	const struct image_import i = {
+		.from = "-", .name = *o->name ? o->name : NULL, .made = say_made};
+
+	if (from < 0 || dup2(from, STDIN_FILENO) < 0)
+		return -1;
+	return image_import(m, &i, e);
+}
+
+static int export(struct image_maker *m, const struct image_order *o, struct err *e)
+{
+	struct image i = {.lock = -1};
+	struct image_reference name;
+	struct err ignored;
+	auto_close int to = -1;
+	bool named = image_reference_parse(o->name, &name, &ignored) == 0 && name.tag[0];
+	int rc;
+
+	if (image_find(&m->store, o->name, &i, e) < 0)
+		return -1;
+	if (named && str_starts(i.hex, o->name))
+		named = false;
+	to = open_pipe(false, e);
+	rc = to < 0 ? -1 : image_export_tar(m, &i, named ? name.name : NULL, to, e);
+	image_done(&i);
+	return rc;
+}
+
+static int tag(struct image_store *s, const struct image_order *o, struct err *e)
+{
+	struct image i = {.lock = -1};
+	struct image_reference name;
+	int rc;
+
+	if (image_reference_parse(o->to, &name, e) < 0 || image_find(s, o->name, &i, e) < 0)
+		return -1;
+	rc = image_tag(s, name.name, i.hex, NULL, e);
+	if (rc == 0)
+		say_made(i.hex, name.name);
+	image_done(&i);
+	return rc;
+}
+
+/* What is being made elsewhere may need layers: then the files stay until the next time. */
+static int prune(struct image_store *s, const char *only, bool is_needed, struct err *e)
+{
+	struct image_said said = {.kind = IMAGE_SAID_PRUNED};
+	struct image_pruned pruned;
+	auto_close int work = image_work_lock(s, true, e);
+
+	if (work < 0)
+		return is_needed || e->kind != ERR_CONFLICT ? -1 : 0;
+	if (image_prune(s, only, &pruned, e) < 0)
+		return -1;
+	said.done = pruned.images;
+	said.total = pruned.layers;
+	said.bytes = pruned.bytes;
+	say(&said, -1);
+	return 0;
+}
+
+static int remove_image(struct image_store *s, const struct image_order *o, struct err *e)
+{
+	char hex[IMAGE_HEX + 1];
+
+	return image_untag(s, o->name, hex, e) < 0 ? -1 : prune(s, hex, false, e);
+}
+
+static int with_store(const struct image_order *o, struct err *e)
+{
+	struct image_store s;
+	int rc;
+
+	if (image_store_open_at(o->store, true, &s, e) < 0)
+		return -1;
+	snprintf(s.owner, sizeof(s.owner), "%s", o->owner);
+	if (o->job == IMAGE_JOB_TAG)
+		rc = tag(&s, o, e);
+	else if (o->job == IMAGE_JOB_REMOVE)
+		rc = remove_image(&s, o, e);
+	else
+		rc = prune(&s, NULL, true, e);
+	image_store_close(&s);
+	return rc;
+}
+
+static int with_maker(const struct image_order *o, struct err *e)
+{
+	static int (*const jobs[])(struct image_maker * m, const struct image_order *o,
+				   struct err *e) = {
+		[IMAGE_JOB_PULL] = pull, [IMAGE_JOB_IMPORT] = import, [IMAGE_JOB_EXPORT] = export};
+	struct image_maker m = {.note = say_note,
+				.progress = say_progress,
+				.is_wanted = is_wanted,
+				.room = o->room,
+				.owner = o->owner,
+				.path = o->store};
+	int rc = image_maker_open(&m, o->worker, o->guest, e);
+
+	if (rc == 0)
+		rc = jobs[o->job](&m, o, e);
+	image_maker_close(&m);
+	return rc;
+}
+
+int image_job_run(const struct image_order *o, int sock)
+{
+	struct image_said last = {.kind = IMAGE_SAID_DONE};
+	int rc;
+
+	signal(SIGPIPE, SIG_IGN);
+	listener = sock;
+	rc = (o->job <= IMAGE_JOB_EXPORT ? with_maker : with_store)(o, &last.err);
+	if (rc < 0)
+		last.kind = IMAGE_SAID_FAILED;
+	say(&last, -1);
+	return rc < 0;
+}
