@@ -58,11 +58,11 @@ rest_handler v1_agents, v1_agent, v1_agent_create, v1_agent_patch, v1_agent_dele
 	v1_trust;     /* agents.c */
 rest_handler v1_exec; /* exec.c */
 rest_handler v1_execs, v1_exec_inspect, v1_exec_kill, v1_exec_stream, v1_exec_stdin, v1_exec_signal,
-	v1_exec_resize;	 /* execs.c */
-rest_handler v1_exec_ws; /* exec_ws.c */
+	v1_exec_resize;			  /* execs.c */
+rest_handler v1_exec_ws;		  /* exec_ws.c */
 rest_handler v1_tool_check, v1_tool_call; /* api/mcp/plain.c */
-rest_handler v1_run;	 /* run_task.c */
-rest_handler v1_batch;	 /* batch.c */
+rest_handler v1_run;			  /* run_task.c */
+rest_handler v1_batch;			  /* batch.c */
 rest_handler v1_file_get, v1_file_put, v1_file_delete, v1_file_mkdir, v1_file_move,
 	v1_file_chmod; /* files.c */
 rest_handler v1_file_search, v1_file_list, v1_file_get_tar, v1_file_put_tar,
