@@ -20,7 +20,7 @@ struct boot_job {
 	struct ipc_boot boot;
 	uint32_t id_base;
 	uint8_t root;
-	uint8_t has_disk;	 /* the last fd is its file */
+	uint8_t has_disk;	       /* the last fd is its file */
 	uint8_t is_ephemeral;	       /* the daemon is ephemeral: no sandbox outlives it */
 	char image[CONFIG_PATH];       /* "host", the operator's path, or an id */
 	char images[CONFIG_PATH + 16]; /* the store that has the id */
