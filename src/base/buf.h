@@ -14,7 +14,7 @@ struct buf {
 
 static inline char *buf_head(const struct buf *b)
 {
-	return b->data + b->at;
+	return b->at ? b->data + b->at : b->data; /* nothing may be added to NULL */
 }
 
 void buf_add(struct buf *b, const void *bytes, size_t len);

@@ -10,7 +10,8 @@
 #define ACCEPTS_AT_ONCE 32
 #define READS_AT_ONCE 4
 #define READ_LEAST (16u << 10)
-#define BUFFERED_MAX (8u << 20) /* of one sandbox; beyond it reads are small */
+#define BUFFERED_MAX (8u << 20)	 /* of one sandbox; beyond it a connection gets READ_TIGHT */
+#define BUFFERED_END (64u << 20) /* beyond it connections that have more than READ_LEAST end */
 #define READ_TIGHT 4096u
 #define CONNECT_MS 10000
 #define IDLE_MS 3600000
@@ -225,14 +226,16 @@ static bool is_over(const struct conn *c)
 static size_t read_room(struct conn *c, struct stream *s)
 {
 	struct bucket *b = s == &c->client ? &c->uplink->up : &c->uplink->down;
-	size_t room;
+	bool is_tight = c->uplink->buffered > BUFFERED_MAX;
+	size_t room = is_tight ? READ_TIGHT : s->at_once;
 
 	if (s->watch.fd < 0 || s->ended)
 		return 0;
 	/* Bytes that nobody reads would turn the close into a reset, and lose the last answer. */
 	if (c->closing)
 		return s == &c->client ? READ_LEAST : 0;
-	if (s->in.len >= CONN_BUFFER || other_of(s)->out.len >= CONN_BUFFER)
+	if (s->in.len >= CONN_BUFFER ||
+	    other_of(s)->out.len >= (is_tight ? READ_TIGHT : CONN_BUFFER))
 		return 0;
 	if (s == &c->server && c->upstream != UPSTREAM_OPEN && !c->tunnelled)
 		return 0;
@@ -240,7 +243,6 @@ static size_t read_room(struct conn *c, struct stream *s)
 		uplink_refill_later(c->uplink);
 		return 0;
 	}
-	room = c->uplink->buffered > BUFFERED_MAX ? READ_TIGHT : s->at_once;
 	return b->rate && (uint64_t)b->left < room ? (size_t)b->left : room;
 }
 
@@ -284,7 +286,8 @@ static bool tunnel_is_open(struct conn *c)
 /* Handlers change the buffers as they like, so that bytes are counted afterwards. */
 static void count_buffered(struct conn *c)
 {
-	size_t now = c->client.in.len + c->client.out.len + c->server.in.len + c->server.out.len;
+	size_t now = c->client.in.len + c->client.out.len + c->server.in.len + c->server.out.len +
+		     (c->handler->held ? c->handler->held(c) : 0);
 
 	c->uplink->buffered += now - c->counted;
 	c->counted = now;
@@ -312,6 +315,11 @@ static void pump(struct conn *c)
 		return;
 	}
 	count_buffered(c);
+	if (c->uplink->buffered > BUFFERED_END && c->counted > READ_LEAST) {
+		buf_done(&c->client.out);
+		conn_deny(c, "too many bytes wait in the sandbox's connections", NULL);
+		return;
+	}
 	watch_stream(c, &c->client);
 	if (!c->dead)
 		watch_stream(c, &c->server);

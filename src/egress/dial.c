@@ -276,7 +276,8 @@ static void dial_name(struct dial *d, const char *name)
 	} else if (!d->conn->uplink->role->resolver) {
 		on_resolved(d, NULL, "there is no resolver");
 	} else {
-		resolver_ask(d->conn->uplink->role->resolver, name, &d->query);
+		resolver_ask(d->conn->uplink->role->resolver, d->conn->uplink->asker, name,
+			     &d->query);
 	}
 }
 

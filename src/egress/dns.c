@@ -245,16 +245,20 @@ static void on_text(void *arg, const struct buf *texts, size_t count, int rcode)
 	pending_free(p);
 }
 
-/* NULL: there are too many, or there is no resolver. */
-static struct pending *pending_new(struct lookup *l)
+/* The answer goes to the connection or, if it is NULL, to the client. False: there are too many, or no resolver. */
+static bool ask_outside(struct lookup *l, struct conn *c, int fd, const struct datagram *client)
 {
 	struct uplink *u = l->uplink;
 	struct pending *p;
 
 	if (u->pending_count >= PENDING_MAX || !u->role->resolver)
-		return NULL;
+		return false;
 	p = must_alloc(calloc(1, sizeof(*p)));
 	p->uplink = u;
+	p->conn = c;
+	p->fd = fd;
+	if (client)
+		p->client = *client;
 	p->query = l->query;
 	p->text = (struct resolver_text){.call = on_text, .arg = p};
 	p->next = u->pending;
@@ -263,7 +267,10 @@ static struct pending *pending_new(struct lookup *l)
 		p->next->back = &p->next;
 	u->pending = p;
 	u->pending_count++;
-	return p;
+	if (resolver_ask_text(u->role->resolver, u->asker, l->name, &p->text))
+		return true;
+	pending_free(p);
+	return false;
 }
 
 void lookups_free(struct uplink *u)
@@ -291,14 +298,8 @@ static bool serve_datagram(struct listener *l)
 	if (rc < 0) {
 		dns_answer_begin(&out, &look.query, look.query.rcode);
 	} else if (!answer(&look, &out)) {
-		struct pending *p = pending_new(&look);
-
-		if (p) {
-			p->fd = l->watch.fd;
-			p->client = client;
-			resolver_ask_text(look.uplink->role->resolver, look.name, &p->text);
+		if (ask_outside(&look, NULL, l->watch.fd, &client))
 			return true;
-		}
 		dns_answer_begin(&out, &look.query, DNS_SERVFAIL);
 	}
 	dns_answer_end(&out, &look.query, look.query.udp_size);
@@ -328,13 +329,8 @@ static void serve_message(struct conn *c, const unsigned char *bytes, size_t len
 	if (rc < 0) {
 		dns_answer_begin(&out, &look.query, look.query.rcode);
 	} else if (!answer(&look, &out)) {
-		struct pending *p = pending_new(&look);
-
-		if (p) {
-			p->conn = c;
-			resolver_ask_text(look.uplink->role->resolver, look.name, &p->text);
+		if (ask_outside(&look, c, -1, NULL))
 			return;
-		}
 		dns_answer_begin(&out, &look.query, DNS_SERVFAIL);
 	}
 	dns_answer_end(&out, &look.query, UINT16_MAX);

@@ -25,6 +25,7 @@
 #define CONN_JUDGED (128u << 10) /* most bytes that a handler may hold back of one side */
 
 struct resolver;
+struct asker;
 struct conn;
 struct names;
 struct records;
@@ -39,12 +40,13 @@ struct role {
 	struct egress_settings settings;
 	struct resolver *resolver;
 	struct uplink *uplinks;
-	struct shared_index *indexes; /* compiled rules */
-	uint64_t serial;	      /* of the last connection */
-	struct budget_pool open_pool; /* connections, bounded by fds */
-	struct loop_timer tick;	      /* once a second: meters, denials, rates */
-	int route;		      /* netlink socket that tells the host's own addresses */
-	bool one_run;		      /* serves one `cloche run`, and ends with its keeper */
+	struct shared_index *indexes;	/* compiled rules */
+	uint64_t serial;		/* of the last connection */
+	struct budget_pool open_pool;	/* connections, bounded by fds */
+	struct budget_pool lookup_pool; /* names that are being resolved */
+	struct loop_timer tick;		/* once a second: meters, denials, rates */
+	int route;			/* netlink socket that tells the host's own addresses */
+	bool one_run;			/* serves one `cloche run`, and ends with its keeper */
 	bool is_held;	 /* the audit log cannot be written: nothing new is opened or looked up */
 	void *inspector; /* what TLS inspection keeps for all sandboxes */
 	char scratch[256 << 10];
@@ -85,8 +87,10 @@ struct uplink {
 	size_t pending_count;
 	bool has_v6;
 	uint32_t wildcard_names; /* that were given an address; see dns.c */
-	struct denials *denials; /* or NULL */
+	struct groups *groups;	 /* of records; or NULL */
+	uint32_t told_alone;	 /* records of this second; see record.c */
 	struct budget open;	 /* connections */
+	struct asker *asker;
 	struct egress_meter meter, told;
 	struct bucket up, down;
 	size_t buffered; /* bytes that wait in its connections */
@@ -161,7 +165,8 @@ struct stream {
 struct handler {
 	const char *name;
 	void (*step)(struct conn *c);
-	void (*done)(struct conn *c); /* frees c->state; or NULL */
+	void (*done)(struct conn *c);	      /* frees c->state; or NULL */
+	size_t (*held)(const struct conn *c); /* bytes that wait in c->state; or NULL */
 };
 
 struct conn {
@@ -297,7 +302,6 @@ void record_conn(struct conn *c, enum egress_phase phase, const char *why);
 void record_use(struct conn *c, const char *secret);
 void record_ask(struct conn *c);
 void record_meter(struct uplink *s, uint32_t type);
-/* Denials of the same kind are told together. */
 struct denial {
 	const char *name, *address, *rule, *why, *remedy; /* each may be NULL */
 	uint16_t port;
@@ -305,8 +309,8 @@ struct denial {
 	enum egress_phase phase; /* EGRESS_DENIED or EGRESS_LOOKUP */
 };
 void record_denial(struct uplink *s, const struct denial *d);
-/* Fills in the id. */
-void record_send(struct uplink *s, struct egress_record *r);
+/* Fills in the id. Many of a second are told together. */
+void record_send(struct uplink *s, const struct egress_record *r);
 void record_tick(struct uplink *s);
 void record_done(struct uplink *s);
 
@@ -341,9 +345,13 @@ struct resolver_query {
 	struct resolver_query *next, **back;
 };
 
+/* The share of a sandbox in the look-ups of all; it may be gone before they end. */
+struct asker *asker_new(struct role *r, bool is_operator);
+void asker_unref(struct asker *a);
+
 struct resolver *resolver_new(struct role *r, const struct egress_settings *s, struct err *e);
 void resolver_free(struct resolver *x);
-void resolver_ask(struct resolver *x, const char *name, struct resolver_query *q);
+void resolver_ask(struct resolver *x, struct asker *a, const char *name, struct resolver_query *q);
 void resolver_cancel(struct resolver_query *q);
 
 /* TXT records: each in texts is a length (uint16_t) and so many bytes. rcode as in wire/dns.h. */
@@ -352,7 +360,9 @@ struct resolver_text {
 	void *arg;
 	struct text_job *job; /* kept by the resolver */
 };
-void resolver_ask_text(struct resolver *x, const char *name, struct resolver_text *t);
+/* False: the sandbox asks for too much at one time. */
+bool resolver_ask_text(struct resolver *x, struct asker *a, const char *name,
+		       struct resolver_text *t);
 void resolver_text_cancel(struct resolver_text *t);
 
 /* ---- datagram.c ---- */

@@ -569,6 +569,15 @@ static void h2_drained(struct stage *stage)
 	flush((struct h2 *)stage);
 }
 
+static size_t h2_held(const struct stage *stage)
+{
+	size_t held = 0;
+
+	for (const struct h2_stream *s = ((const struct h2 *)stage)->streams; s; s = s->next)
+		held += s->data[STAGE_CLIENT].len + s->data[STAGE_SERVER].len + s->head.text.len;
+	return held;
+}
+
 static void h2_fail(struct stage *stage, int status, const char *why)
 {
 	struct h2 *h = (struct h2 *)stage;
@@ -636,6 +645,7 @@ struct stage *h2_new(const struct http_place *place)
 	static const struct stage_ops ops = {.feed = h2_feed,
 					     .end = h2_end,
 					     .drained = h2_drained,
+					     .held = h2_held,
 					     .fail = h2_fail,
 					     .free = h2_free};
 	struct h2 *h = must_alloc(calloc(1, sizeof(*h)));

@@ -171,6 +171,13 @@ void http_conn_done(struct conn *c)
 	c->state = NULL;
 }
 
+size_t http_conn_held(const struct conn *c)
+{
+	const struct http_conn *x = c->state;
+
+	return x ? stage_held(x->stage) : 0;
+}
+
 static void begin(struct conn *c, bool is_once)
 {
 	struct http_conn *x = must_alloc(calloc(1, sizeof(*x)));
@@ -196,6 +203,9 @@ static void http_once_step(struct conn *c)
 	http_conn_step(c);
 }
 
-const struct handler conn_http = {.name = "http", .step = http_step, .done = http_conn_done};
-const struct handler conn_http_once = {
-	.name = "http once", .step = http_once_step, .done = http_conn_done};
+const struct handler conn_http = {
+	.name = "http", .step = http_step, .done = http_conn_done, .held = http_conn_held};
+const struct handler conn_http_once = {.name = "http once",
+				       .step = http_once_step,
+				       .done = http_conn_done,
+				       .held = http_conn_held};

@@ -17,3 +17,4 @@ void http_conn_place(struct conn *c, struct http_place *ret);
 /* Passes bytes through c->state, a struct http_conn. */
 void http_conn_step(struct conn *c);
 void http_conn_done(struct conn *c);
+size_t http_conn_held(const struct conn *c);

@@ -632,6 +632,13 @@ static bool filter_wants(const struct stage *s, enum stage_side from)
 	return f->in[from].len <= HTTP1_HEAD_MAX;
 }
 
+static size_t filter_held(const struct stage *s)
+{
+	const struct http_filter *f = (const struct http_filter *)s;
+
+	return f->in[STAGE_CLIENT].len + f->in[STAGE_SERVER].len;
+}
+
 static void filter_fail(struct stage *s, int status, const char *why)
 {
 	struct http_filter *f = (struct http_filter *)s;
@@ -660,6 +667,7 @@ struct stage *http_filter_new(const struct http_place *place)
 	static const struct stage_ops ops = {.feed = filter_feed,
 					     .end = filter_end,
 					     .wants = filter_wants,
+					     .held = filter_held,
 					     .fail = filter_fail,
 					     .free = filter_free};
 	struct http_filter *f = must_alloc(calloc(1, sizeof(*f)));

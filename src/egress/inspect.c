@@ -227,4 +227,4 @@ static void inspect_step(struct conn *c)
 }
 
 const struct handler conn_inspect = {
-	.name = "inspect", .step = inspect_step, .done = http_conn_done};
+	.name = "inspect", .step = inspect_step, .done = http_conn_done, .held = http_conn_held};

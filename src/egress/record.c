@@ -1,8 +1,9 @@
-/* What the broker or keeper is told: connections, denials (grouped), meters. Nothing is lost, and nothing grows. */
+/* What the broker or keeper is told: attempts, one by one or grouped, and meters. Nothing is lost, and nothing grows. */
 #include "egress/egress_internal.h"
 
-#define QUEUE_MAX 2048	/* messages that wait; then no connection is accepted */
-#define DENIAL_KINDS 64 /* of one sandbox and second */
+#define QUEUE_MAX 2048 /* messages that wait; then no connection is accepted */
+#define TOLD_ALONE 256 /* records of one sandbox and second; others are told together, by kind */
+#define GROUPS 64      /* kinds */
 
 struct queued {
 	struct queued *next;
@@ -14,12 +15,6 @@ struct queued {
 struct records {
 	struct queued *first, **end;
 	size_t count;
-};
-
-struct denials {
-	size_t count;
-	uint32_t more;				 /* of other kinds, since there is no place */
-	struct egress_record rows[DENIAL_KINDS]; /* the first of a kind goes out at once */
 };
 
 struct records *records_new(struct role *r)
@@ -91,6 +86,123 @@ static void copy_text(char *to, size_t size, const char *from)
 		snprintf(to, size, "%s", from);
 }
 
+/* ---- what is told together ---- */
+
+struct groups {
+	size_t count;
+	uint32_t more[EGRESS_LOOKUP + 1];  /* of other kinds, since there is no place; by phase */
+	struct egress_record rows[GROUPS]; /* count: how many are not told yet */
+};
+
+static bool is_same(const struct egress_record *a, const struct egress_record *b)
+{
+	return a->port == b->port && a->udp == b->udp && a->phase == b->phase &&
+	       str_equal(a->name, b->name) && str_equal(a->address, b->address) &&
+	       str_equal(a->why, b->why) && str_equal(a->secret, b->secret);
+}
+
+static void send_record(struct uplink *s, const struct egress_record *r)
+{
+	struct egress m = {.type = EGRESS_RECORD};
+
+	m.record = *r;
+	memcpy(m.record.id, s->id, sizeof(m.record.id));
+	records_send(s->role, &m, -1);
+}
+
+static struct egress_record *find_group(struct uplink *s, const struct egress_record *r)
+{
+	struct groups *all = s->groups;
+
+	for (size_t i = 0; all && i < all->count; i++)
+		if (is_same(&all->rows[i], r))
+			return &all->rows[i];
+	return NULL;
+}
+
+/* NULL: there is no place. */
+static struct egress_record *add_group(struct uplink *s, const struct egress_record *r)
+{
+	struct groups *all = s->groups;
+
+	if (!all)
+		all = s->groups = must_alloc(calloc(1, sizeof(*all)));
+	if (all->count == GROUPS)
+		return NULL;
+	all->rows[all->count] = *r;
+	return &all->rows[all->count++];
+}
+
+/* To what is told when the second ends. */
+static void put_off(struct uplink *s, const struct egress_record *r)
+{
+	struct egress_record *g = find_group(s, r);
+
+	if (!g && add_group(s, r))
+		return;
+	if (!g && r->secret[0])
+		send_record(s, r); /* uses are bounded by their number */
+	else if (!g)
+		s->groups->more[r->phase]++;
+	if (!g)
+		return;
+	g->count++;
+	g->tx_bytes += r->tx_bytes;
+	g->rx_bytes += r->rx_bytes;
+	g->duration_ms += r->duration_ms;
+}
+
+/*
+ * The first records of each second are told one by one. A sandbox that makes requests as fast as it can would keep the
+ * broker, the front and the audit log busy with nothing else.
+ */
+void record_send(struct uplink *s, const struct egress_record *r)
+{
+	struct egress_record row = *r;
+
+	if (s->told_alone < TOLD_ALONE && !records_full(s->role)) {
+		s->told_alone++;
+		send_record(s, r);
+		return;
+	}
+	/* A path of each request would make each of them a kind of its own. */
+	if (row.why[0] && row.phase == EGRESS_OPENED && !row.secret[0])
+		copy_text(row.why, sizeof(row.why), "more requests");
+	row.serial = 0;
+	put_off(s, &row);
+}
+
+/* Tells how often each was repeated; the kinds of this second are then forgotten. */
+void record_tick(struct uplink *s)
+{
+	struct groups *all = s->groups;
+
+	s->told_alone = 0;
+	if (!all)
+		return;
+	for (size_t i = 0; i < all->count; i++)
+		if (all->rows[i].count)
+			send_record(s, &all->rows[i]);
+	for (size_t phase = 0; phase < ARRAY_LEN(all->more); phase++) {
+		struct egress_record rest = {.started_ms = unix_ms(),
+					     .phase = (uint8_t)phase,
+					     .count = all->more[phase]};
+
+		copy_text(rest.why, sizeof(rest.why), "too many different destinations");
+		if (rest.count)
+			send_record(s, &rest);
+	}
+	record_done(s);
+}
+
+void record_done(struct uplink *s)
+{
+	free(s->groups);
+	s->groups = NULL;
+}
+
+/* ---- connections ---- */
+
 static void fill_record(struct conn *c, enum egress_phase phase, const char *why,
 			struct egress_record *ret)
 {
@@ -111,33 +223,24 @@ static void fill_record(struct conn *c, enum egress_phase phase, const char *why
 	ret->count = 1;
 }
 
-void record_send(struct uplink *s, struct egress_record *r)
-{
-	struct egress m = {.type = EGRESS_RECORD};
-
-	memcpy(r->id, s->id, sizeof(r->id));
-	m.record = *r;
-	records_send(s->role, &m, -1);
-}
-
 void record_conn(struct conn *c, enum egress_phase phase, const char *why)
 {
-	struct egress m = {.type = EGRESS_RECORD};
+	struct egress_record r = {0};
 
 	c->opened |= phase == EGRESS_OPENED;
-	fill_record(c, phase, why, &m.record);
-	records_send(c->uplink->role, &m, -1);
+	fill_record(c, phase, why, &r);
+	record_send(c->uplink, &r);
 }
 
 void record_use(struct conn *c, const char *secret)
 {
-	struct egress m = {.type = EGRESS_RECORD};
+	struct egress_record r = {0};
 	char text[128];
 
 	snprintf(text, sizeof(text), "secret %.64s was used", secret);
-	fill_record(c, EGRESS_OPENED, text, &m.record);
-	copy_text(m.record.secret, sizeof(m.record.secret), secret);
-	records_send(c->uplink->role, &m, -1);
+	fill_record(c, EGRESS_OPENED, text, &r);
+	copy_text(r.secret, sizeof(r.secret), secret);
+	record_send(c->uplink, &r);
 }
 
 void record_ask(struct conn *c)
@@ -156,74 +259,32 @@ void record_meter(struct uplink *s, uint32_t type)
 	records_send(s->role, &m, -1);
 }
 
-/* ---- denials ---- */
-
-static bool is_same(const struct egress_record *a, const struct egress_record *b)
-{
-	return a->port == b->port && a->udp == b->udp && a->phase == b->phase &&
-	       str_equal(a->name, b->name) && str_equal(a->address, b->address) &&
-	       str_equal(a->why, b->why);
-}
-
-static void send_row(struct uplink *s, struct egress_record *row)
-{
-	record_send(s, row);
-	row->count = 0;
-}
-
+/* The first of a kind is told at once. */
 void record_denial(struct uplink *s, const struct denial *d)
 {
-	struct egress_record now = {.started_ms = unix_ms(),
-				    .phase = (uint8_t)d->phase,
-				    .port = d->port,
-				    .udp = d->udp,
-				    .count = 1};
-	struct denials *all = s->denials;
+	struct egress_record r = {.started_ms = unix_ms(),
+				  .phase = (uint8_t)d->phase,
+				  .port = d->port,
+				  .udp = d->udp,
+				  .count = 1};
+	struct egress_record *g;
 
 	s->meter.denied++;
-	if (!all)
-		all = s->denials = must_alloc(calloc(1, sizeof(*all)));
-	copy_text(now.name, sizeof(now.name), d->name);
-	copy_text(now.address, sizeof(now.address), d->address);
-	copy_text(now.rule, sizeof(now.rule), d->rule);
-	copy_text(now.why, sizeof(now.why), d->why);
-	copy_text(now.remedy, sizeof(now.remedy), d->remedy);
-	for (size_t i = 0; i < all->count; i++)
-		if (is_same(&all->rows[i], &now)) {
-			all->rows[i].count++;
-			return;
-		}
-	if (all->count == DENIAL_KINDS) {
-		all->more++;
+	copy_text(r.name, sizeof(r.name), d->name);
+	copy_text(r.address, sizeof(r.address), d->address);
+	copy_text(r.rule, sizeof(r.rule), d->rule);
+	copy_text(r.why, sizeof(r.why), d->why);
+	copy_text(r.remedy, sizeof(r.remedy), d->remedy);
+	g = find_group(s, &r);
+	if (g) {
+		g->count++;
 		return;
 	}
-	all->rows[all->count] = now;
-	send_row(s, &all->rows[all->count++]);
-}
-
-/* Tells how often each was repeated; the kinds of this second are then forgotten. */
-void record_tick(struct uplink *s)
-{
-	struct denials *all = s->denials;
-
-	if (!all)
+	g = add_group(s, &r);
+	if (!g)
+		s->groups->more[r.phase]++;
+	if (!g || records_full(s->role))
 		return;
-	for (size_t i = 0; i < all->count; i++)
-		if (all->rows[i].count)
-			send_row(s, &all->rows[i]);
-	if (all->more) {
-		struct egress_record rest = {
-			.started_ms = unix_ms(), .phase = EGRESS_DENIED, .count = all->more};
-
-		copy_text(rest.why, sizeof(rest.why), "too many different destinations");
-		send_row(s, &rest);
-	}
-	free(all);
-	s->denials = NULL;
-}
-
-void record_done(struct uplink *s)
-{
-	free(s->denials);
-	s->denials = NULL;
+	send_record(s, g);
+	g->count = 0;
 }

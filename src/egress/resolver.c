@@ -10,7 +10,6 @@
 #include <netdb.h>
 #include <netinet/in.h>
 
-#define JOBS_MAX 4096	/* different names at one time */
 #define CACHE_SIZE 1024 /* a power of two */
 #define TTL_MAX_S 60
 #define FAILED_TTL_S 1
@@ -18,8 +17,15 @@
 #define TRIES 2
 #define SOCKETS 64
 
+/* The look-ups of one sandbox that are under way, also those that it waits for no more. */
+struct asker {
+	struct budget budget;
+	size_t refs; /* one of the sandbox, one of each look-up */
+};
+
 struct resolver_job {
 	struct resolver *resolver;
+	struct asker *asker;
 	struct resolver_job *next, **back;
 	struct resolver_query *queries;
 	char name[NET_NAME];
@@ -43,9 +49,40 @@ struct resolver {
 	struct resolver_socket *sockets[SOCKETS];
 	struct loop_timer timer;
 	struct resolver_job *jobs;
-	size_t job_count;
 	struct cached cache[CACHE_SIZE];
 };
+
+/* ---- who asks ---- */
+
+struct asker *asker_new(struct role *r, bool is_operator)
+{
+	struct asker *a = must_alloc(calloc(1, sizeof(*a)));
+
+	a->budget = (struct budget){
+		.max = UINT64_MAX, .pool = &r->lookup_pool, .is_operator = is_operator};
+	a->refs = 1;
+	return a;
+}
+
+void asker_unref(struct asker *a)
+{
+	if (a && !--a->refs)
+		free(a);
+}
+
+static bool asker_begins(struct asker *a)
+{
+	if (!budget_take(&a->budget, 1))
+		return false;
+	a->refs++;
+	return true;
+}
+
+static void asker_ends(struct asker *a)
+{
+	budget_give(&a->budget, 1);
+	asker_unref(a);
+}
 
 /* ---- sockets and time ---- */
 
@@ -141,7 +178,7 @@ static void finish_job(struct resolver_job *job, const struct resolved *r, const
 	*job->back = job->next;
 	if (job->next)
 		job->next->back = job->back;
-	job->resolver->job_count--;
+	asker_ends(job->asker);
 	while ((q = job->queries)) {
 		resolver_cancel(q);
 		q->call(q->arg, r->count ? r : NULL, why);
@@ -200,7 +237,7 @@ void resolver_cancel(struct resolver_query *q)
 	q->job = NULL;
 }
 
-void resolver_ask(struct resolver *x, const char *name, struct resolver_query *q)
+void resolver_ask(struct resolver *x, struct asker *a, const char *name, struct resolver_query *q)
 {
 	struct ares_addrinfo_hints hints = {.ai_family = AF_UNSPEC, .ai_flags = ARES_AI_NOSORT};
 	struct cached *c = place_in_cache(x, name);
@@ -217,19 +254,19 @@ void resolver_ask(struct resolver *x, const char *name, struct resolver_query *q
 			add_query(job, q);
 			return;
 		}
-	if (x->job_count >= JOBS_MAX) {
+	if (!asker_begins(a)) {
 		q->call(q->arg, NULL, "cannot resolve: too many names at one time");
 		return;
 	}
 	job = must_alloc(calloc(1, sizeof(*job)));
 	job->resolver = x;
+	job->asker = a;
 	snprintf(job->name, sizeof(job->name), "%s", name);
 	job->next = x->jobs;
 	job->back = &x->jobs;
 	if (job->next)
 		job->next->back = &job->next;
 	x->jobs = job;
-	x->job_count++;
 	add_query(job, q);
 	ares_getaddrinfo(x->channel, job->name, NULL, &hints, on_answer, job);
 	set_timer(x);
@@ -239,6 +276,7 @@ void resolver_ask(struct resolver *x, const char *name, struct resolver_query *q
 
 struct text_job {
 	struct resolver_text *text; /* NULL: nobody waits any more */
+	struct asker *asker;
 };
 
 #define TEXTS_MAX 16384
@@ -273,6 +311,7 @@ static void on_text(void *arg, int status, int timeouts, unsigned char *bytes, i
 	auto_buf struct buf texts = {0};
 	size_t count = 0;
 
+	asker_ends(job->asker);
 	if (!t)
 		return;
 	t->job = NULL;
@@ -288,12 +327,17 @@ static void on_text(void *arg, int status, int timeouts, unsigned char *bytes, i
 								 : DNS_SERVFAIL);
 }
 
-void resolver_ask_text(struct resolver *x, const char *name, struct resolver_text *t)
+bool resolver_ask_text(struct resolver *x, struct asker *a, const char *name,
+		       struct resolver_text *t)
 {
+	if (!asker_begins(a))
+		return false;
 	t->job = must_alloc(calloc(1, sizeof(*t->job)));
 	t->job->text = t;
+	t->job->asker = a;
 	ares_query(x->channel, name, 1, DNS_TXT, on_text, t->job);
 	set_timer(x);
+	return true;
 }
 
 void resolver_text_cancel(struct resolver_text *t)

@@ -8,6 +8,7 @@
 #include <sys/resource.h>
 
 #define TICK_MS 1000
+#define LOOKUPS 4096	/* different names at one time */
 #define SPARE_FILES 256 /* fds that are not of connections: listeners, resolver, libraries */
 
 static void read_settings(struct role *r, int fd, struct err *e)
@@ -174,6 +175,7 @@ int role_run(struct role *r)
 	r->open_pool = (struct budget_pool){
 		.max = files.rlim_cur > 2 * SPARE_FILES ? (files.rlim_cur - SPARE_FILES) / 2 : 16,
 		.weight = 3};
+	r->lookup_pool = (struct budget_pool){.max = LOOKUPS, .weight = 1};
 	if (fcntl(r->control.fd, F_SETFL, fcntl(r->control.fd, F_GETFL) | O_NONBLOCK) < 0 ||
 	    loop_watch(r->loop, &r->control) < 0)
 		return 125;

@@ -26,6 +26,7 @@ struct stage_ops {
 	void (*drained)(struct stage *s);
 	/* May be NULL: whenever there is room. */
 	bool (*wants)(const struct stage *s, enum stage_side from);
+	size_t (*held)(const struct stage *s); /* bytes that wait in it */
 	/* The server cannot be reached: says so to the client, if it can be said. */
 	void (*fail)(struct stage *s, int status, const char *why);
 	void (*free)(struct stage *s);
@@ -62,6 +63,11 @@ static inline void stage_drained(struct stage *s)
 {
 	if (s->ops->drained)
 		s->ops->drained(s);
+}
+
+static inline size_t stage_held(const struct stage *s)
+{
+	return s->out[STAGE_CLIENT].len + s->out[STAGE_SERVER].len + s->ops->held(s);
 }
 
 static inline void stage_fail(struct stage *s, int status, const char *why)

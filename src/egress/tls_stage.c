@@ -15,6 +15,7 @@
 #include <openssl/x509v3.h>
 
 #define PIECE (16u << 10)
+#define SESSIONS (40u << 10) /* what OpenSSL keeps for both sides, roughly */
 
 enum hello { HELLO_NONE, HELLO_SEEN, HELLO_ANSWERED };
 
@@ -442,6 +443,14 @@ static bool tls_wants(const struct stage *s, enum stage_side from)
 	return ((const struct tls_stage *)s)->in[from].len < STAGE_FULL;
 }
 
+static size_t tls_held(const struct stage *s)
+{
+	const struct tls_stage *t = (const struct tls_stage *)s;
+
+	return SESSIONS + t->in[STAGE_CLIENT].len + t->in[STAGE_SERVER].len +
+	       (t->inner ? stage_held(t->inner) : 0);
+}
+
 static void tls_fail(struct stage *s, int status, const char *why)
 {
 	struct tls_stage *t = (struct tls_stage *)s;
@@ -476,6 +485,7 @@ struct stage *tls_stage_new(const struct tls_stage_settings *settings, struct er
 					     .end = tls_end,
 					     .drained = tls_drained,
 					     .wants = tls_wants,
+					     .held = tls_held,
 					     .fail = tls_fail,
 					     .free = tls_free};
 	struct tls_stage *t = must_alloc(calloc(1, sizeof(*t)));

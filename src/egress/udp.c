@@ -312,7 +312,7 @@ static void resolve(struct flow *f)
 	} else if (!r->resolver) {
 		flow_end(f, "there is no resolver");
 	} else {
-		resolver_ask(r->resolver, f->name, &f->query);
+		resolver_ask(r->resolver, f->uplink->asker, f->name, &f->query);
 	}
 }
 

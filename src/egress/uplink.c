@@ -336,9 +336,11 @@ int uplink_listen(struct uplink *s, const struct egress_add *a, const int *fds, 
 int uplink_add(struct role *r, const struct egress_add *a, const int *fds, struct err *e)
 {
 	struct uplink *s = uplink_find(r, a->id);
+	bool is_alone; /* nobody else is there to be served */
 
 	if (s)
 		uplink_remove(s);
+	is_alone = r->one_run && !r->uplinks;
 	s = must_alloc(calloc(1, sizeof(*s)));
 	s->role = r;
 	memcpy(s->id, a->id, sizeof(s->id));
@@ -346,10 +348,9 @@ int uplink_add(struct role *r, const struct egress_add *a, const int *fds, struc
 	memcpy(s->meter.id, a->id, sizeof(s->id));
 	s->asks = a->asks;
 	s->names = names_new(a->names_max ? a->names_max : NAMES_MAX);
-	s->open = (struct budget){.max = UINT64_MAX,
-				  .pool = &r->open_pool,
-				  /* Nobody else is there to be served. */
-				  .is_operator = r->one_run && !r->uplinks};
+	s->open =
+		(struct budget){.max = UINT64_MAX, .pool = &r->open_pool, .is_operator = is_alone};
+	s->asker = asker_new(r, is_alone);
 	s->refill = (struct loop_timer){.call = on_refill, .arg = s};
 	s->peer_next = (struct loop_timer){.call = segment_ask_next, .arg = s};
 	s->next = r->uplinks;
@@ -380,6 +381,7 @@ void uplink_remove(struct uplink *s)
 	inspect_uplink_done(s);
 	secrets_unref(s->secrets);
 	names_free(s->names);
+	asker_unref(s->asker);
 	index_put(r, s->rules);
 	*s->back = s->next;
 	if (s->next)
@@ -389,7 +391,8 @@ void uplink_remove(struct uplink *s)
 
 void uplink_tick(struct uplink *s)
 {
-	record_tick(s);
+	if (!records_full(s->role))
+		record_tick(s);
 	if (memcmp(&s->meter, &s->told, sizeof(s->meter)) != 0) {
 		s->told = s->meter;
 		record_meter(s, EGRESS_METER);

@@ -55,6 +55,8 @@ RESOLVER, OTHER_RESOLVER = "9.9.9.9", "8.8.8.8"
 HTTP_PORTS, HTTPS_PORTS, H2_PORT = (80, 8080), (443, 8443), 9443
 SERVER_FIRST, TCP_ECHO, UDP_ECHO, LOOPBACK = 7000, (7001, 22, 853, 5432), 7007, 8081
 
+SILENT = ".silent.example.org"  # names below it are never answered
+
 # What DNS says: a row of addresses, or of rows of which each query gets the next (and the last one again).
 NAMES = {
     "example.com": [WEB, WEB6],
@@ -328,7 +330,7 @@ def dns_answer(state, query, over):
     name = b".".join(labels).decode("latin-1").lower()
     kind = struct.unpack_from("!H", query, at + 1)[0]
     state.note(state.queries, name=name, type=TYPES.get(kind, str(kind)), over=over)
-    if state.dns == "down":
+    if state.dns == "down" or name.endswith(SILENT):
         return None
     found = None if state.dns == "servfail" else state.addresses(name)
     rows = []

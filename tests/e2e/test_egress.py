@@ -1,6 +1,7 @@
 """The egress program, driven without a sandbox (uplink.py): messages, UDP, faults, many of everything."""
 
 import os
+import time
 
 import cl
 import netlab
@@ -330,6 +331,36 @@ class Faults(EgressCase):
         self.works(up)
         self.assertEqual(self.lab.ask("queries")[0]["name"], "example.com", "no look-up went out")
 
+    def test_attempts_of_a_busy_sandbox_are_told_together(self):
+        up = self.uplink("--allow", "example.com", "--ca", self.lab.ca)
+        code = "to = socket.gethostbyname('example.com')\nfor i in range(4000):\n  s = socket.socket()\n  s.settimeout(9)\n"
+        code += "  try:\n    s.connect((to, 9)); s.recv(1)\n  except OSError: pass\n  s.close()\nreturn 1"
+        begun = time.monotonic()
+        up.do(code, 60)
+        seconds = time.monotonic() - begun
+        count = lambda: sum(r["count"] for r in up.seen if r["phase"] == "failed")
+        self.assertTrue(cl.wait_for(lambda: count() == 4000), count())
+        self.assertLess(len([r for r in up.seen if r["phase"] == "failed"]), (seconds + 3) * (256 + 64))
+
+    def test_bytes_that_wait_are_bounded(self):
+        up = self.uplink("--allow", "example.com", "--ca", self.lab.ca)
+        code = "import resource\nhard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\nresource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))\n"
+        code += "head = b'GET / HTTP/1.1\\r\\nHost: example.com\\r\\nA: ' + bytes([97]) * 60000\n"
+        code += "for i in range(%d):\n  kept[i] = tcp('example.com', 80)\n  kept[i].sendall(head)"
+        up.do(code % 400, 60)
+        self.assertEqual([r for r in up.seen if r["phase"] == "denied"], [], "the control")
+        up.do(code % 1500, 60)
+        self.assertIn("too many bytes", up.record(phase="denied")["why"])
+        self.assertLess(self.resident(up), 250 << 20)
+        self.works(up)
+
+    def test_silent_name_servers_of_another_sandbox(self):
+        paths = [self.path("asked%d" % i) for i in range(2)]
+        up = self.uplink("--allow", "*", *[word for path in paths for word in ("--with", NAMES % path)])
+        self.assertTrue(cl.wait_for(lambda: all(map(os.path.exists, paths)), 60))
+        self.assertTrue(cl.wait_for(lambda: any("too many names" in r.get("why", "") for r in up.seen)), "the control")
+        self.works(up)
+
     def resident(self, up):
         with open("/proc/%d/statm" % up.pid(), encoding="ascii") as f:
             return int(f.read().split()[1]) * 4096
@@ -364,6 +395,20 @@ while True:
     except OSError:
         del kept[0]
 """
+NAMES = """exec python3 -c "
+import resource, socket, struct, time
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+u, kept, to = socket.socket(socket.AF_INET, socket.SOCK_DGRAM), [], []
+u.connect(('198.19.255.254', 53))
+for i in range(2500):
+    name = b'n%%d' %% i
+    u.send(struct.pack('!6H', i, 256, 1, 0, 0, 0) + bytes([len(name)]) + name + b'\\6silent\\7example\\3org\\0\\0\\1\\0\\1')
+    to.append(socket.inet_ntoa(u.recv(999)[-4:]))
+for a in to:
+    s = socket.socket(); s.setblocking(False); s.connect_ex((a, 7001)); kept.append(s)
+open('%s', 'w').close()
+time.sleep(99)" """
 CROWD = """exec python3 -c "
 import resource, socket, time
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
