@@ -37,18 +37,14 @@ struct keyring {
 };
 
 static const char *const kind_names[] = {
-	[KEY_MASTER] = "master",
-	[KEY_TENANT] = "tenant",
-	[KEY_SECRETS] = "secrets",
-	[KEY_EXCHANGE] = "exchange",
+	[KEY_MASTER] = "master",     [KEY_TENANT] = "tenant", [KEY_SECRETS] = "secrets",
+	[KEY_EXCHANGE] = "exchange", [KEY_SIGNER] = "signer",
 };
 static_assert(ARRAY_LEN(kind_names) == KEY_KIND_COUNT, "a name for each kind");
 
 static const enum key_kind parents[] = {
-	[KEY_MASTER] = KEY_MASTER,
-	[KEY_TENANT] = KEY_MASTER,
-	[KEY_SECRETS] = KEY_TENANT,
-	[KEY_EXCHANGE] = KEY_MASTER,
+	[KEY_MASTER] = KEY_MASTER,   [KEY_TENANT] = KEY_MASTER, [KEY_SECRETS] = KEY_TENANT,
+	[KEY_EXCHANGE] = KEY_MASTER, [KEY_SIGNER] = KEY_MASTER,
 };
 
 int keyring_master_parse(const char *text, size_t len, unsigned char ret[KEY_BYTES], struct err *e)
@@ -300,7 +296,8 @@ int keyring_shred(struct keyring *k, const char *owner, struct err *e)
 	size_t n = 0;
 
 	for (size_t i = 0; i < k->count; i++)
-		if (k->rows[i].kind == KEY_EXCHANGE || !str_equal(k->rows[i].id, owner))
+		if (k->rows[i].kind == KEY_EXCHANGE || k->rows[i].kind == KEY_SIGNER ||
+		    !str_equal(k->rows[i].id, owner))
 			rows[n++] = k->rows[i];
 	if (n < k->count)
 		return replace_rows(k, rows, n, e);

@@ -1,7 +1,7 @@
 /*
  * Runs as: a user of its own, without a capability and without a network, with <state>/keys as its root.
  * Holds: the master key, the keyring, stored secrets, the values that the operator's settings name.
- * May: read and replace its two files; answer the broker.
+ * May: read and replace its two files; sign for agents that the broker names; answer the broker.
  * Must not: send a value to anybody but egress. Rows for egress leave in a sealed memfd, which the broker passes
  * on and does not read; no other message has a place for a value.
  */
@@ -9,6 +9,7 @@
 
 #include "base/log.h"
 #include "base/loop.h"
+#include "keys/agent_keys.h"
 #include "keys/secrets.h"
 #include "kern/secret_source.h"
 #include "policy/config.h"
@@ -476,6 +477,39 @@ static void request_use(struct signer *s, const struct ipc *m, int fd)
 	ipc_channel_send(&s->broker, &answer, rows);
 }
 
+/* ---- messages between agents ---- */
+
+/* Who may send what to whom was judged by the broker, which has filled in all that is not the sender's to say. */
+static void request_sign(struct signer *s, const struct ipc *m, int fd)
+{
+	struct ipc answer = {.type = IPC_MESSAGE_IS, .serial = m->serial, .message = m->message};
+
+	if (want_store(s, &answer.err) < 0 ||
+	    agent_sign(s->keys, &answer.message, unix_ms(), &answer.err) < 0)
+		answer.type = IPC_DONE;
+	ipc_channel_send(&s->broker, &answer, -1);
+}
+
+static void request_verify(struct signer *s, const struct ipc *m, int fd)
+{
+	struct ipc answer = {.type = IPC_DONE, .serial = m->serial};
+
+	if (want_store(s, &answer.err) == 0)
+		(void)!agent_verify(s->keys, &m->message, &answer.err);
+	ipc_channel_send(&s->broker, &answer, -1);
+}
+
+static void request_key(struct signer *s, const struct ipc *m, int fd)
+{
+	struct ipc answer = {.type = IPC_AGENT_KEY_IS, .serial = m->serial, .key = m->key};
+
+	if (want_store(s, &answer.err) < 0 ||
+	    agent_public_key(s->keys, m->key.uid, m->key.epoch, answer.key.public_key,
+			     &answer.err) < 0)
+		answer.type = IPC_DONE;
+	ipc_channel_send(&s->broker, &answer, -1);
+}
+
 static void request_ping(struct signer *s, const struct ipc *m, int fd)
 {
 	struct ipc answer = {.type = IPC_PONG};
@@ -489,11 +523,10 @@ static const struct {
 	uint32_t type;
 	void (*run)(struct signer *s, const struct ipc *m, int fd);
 } requests[] = {
-	{IPC_SECRET_PUT, request_put},
-	{IPC_SECRET_LIST, request_list},
-	{IPC_SECRET_DELETE, request_delete},
-	{IPC_SECRET_USE, request_use},
-	{IPC_PING, request_ping},
+	{IPC_SECRET_PUT, request_put},	     {IPC_SECRET_LIST, request_list},
+	{IPC_SECRET_DELETE, request_delete}, {IPC_SECRET_USE, request_use},
+	{IPC_MESSAGE_SIGN, request_sign},    {IPC_MESSAGE_VERIFY, request_verify},
+	{IPC_AGENT_KEY, request_key},	     {IPC_PING, request_ping},
 };
 
 static void on_message(void *arg, const struct ipc *m, int fd)

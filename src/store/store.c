@@ -2,13 +2,10 @@
  * Rows of sandboxes in SQLite. A database of an older version is brought up to date, a newer one is refused,
  * and a damaged one is moved aside and begun anew.
  */
-#include "store/store.h"
-
-#include "base/reserve.h"
+#include "store/store_internal.h"
 
 #include <assert.h>
 #include <libgen.h>
-#include <sqlite3.h>
 
 #define BUSY_MS 2000
 
@@ -21,10 +18,23 @@ static const char *const steps[] = {
 	"CREATE TABLE sandboxes (id TEXT PRIMARY KEY, owner TEXT NOT NULL,"
 	" name TEXT NOT NULL, state TEXT NOT NULL, created INTEGER NOT NULL,"
 	" expires INTEGER NOT NULL, options TEXT NOT NULL) WITHOUT ROWID",
+	/* 2: mail of agents (mail.c); `floor` is when its memory of messages began */
+	"CREATE TABLE mail (seq INTEGER PRIMARY KEY AUTOINCREMENT, box TEXT NOT NULL,"
+	" sender TEXT NOT NULL, sender_uid TEXT NOT NULL, recipient TEXT NOT NULL,"
+	" id TEXT NOT NULL, reply_to TEXT NOT NULL, kind INTEGER NOT NULL,"
+	" trust INTEGER NOT NULL, depth INTEGER NOT NULL, epoch INTEGER NOT NULL,"
+	" time INTEGER NOT NULL, expires INTEGER NOT NULL, content BLOB NOT NULL,"
+	" signature BLOB NOT NULL);"
+	"CREATE INDEX mail_box ON mail (box, seq); CREATE INDEX mail_age ON mail (expires);"
+	"CREATE TABLE seen (who TEXT, id TEXT, expires INTEGER NOT NULL, PRIMARY KEY (who, id))"
+	" WITHOUT ROWID; CREATE INDEX seen_age ON seen (expires);"
+	"CREATE TABLE tasks (sender TEXT, id TEXT, recipient TEXT NOT NULL,"
+	" depth INTEGER NOT NULL, expires INTEGER NOT NULL, PRIMARY KEY (sender, id))"
+	" WITHOUT ROWID; CREATE INDEX tasks_recipient ON tasks (recipient);"
+	"CREATE TABLE floor (ms INTEGER NOT NULL);"
+	"INSERT INTO floor VALUES (CAST(strftime('%s', 'now') AS INTEGER) * 1000)",
 };
 #define SCHEMA ((int)ARRAY_LEN(steps))
-
-enum query { Q_PUT, Q_REMOVE, Q_EACH, Q_COUNT };
 
 static const char *const queries[] = {
 	[Q_PUT] = "INSERT OR REPLACE INTO sandboxes (id, owner, name, state, created, expires, "
@@ -33,6 +43,39 @@ static const char *const queries[] = {
 	[Q_REMOVE] = "DELETE FROM sandboxes WHERE id = ?1",
 	[Q_EACH] = ("SELECT id, owner, name, state, created, expires, options FROM sandboxes"
 		    " ORDER BY created, id"),
+	[Q_MAIL_BEGIN] = "BEGIN IMMEDIATE",
+	[Q_MAIL_COMMIT] = "COMMIT",
+	[Q_MAIL_ROLLBACK] = "ROLLBACK",
+	[Q_MAIL_PUT] =
+		"INSERT INTO mail (box, sender, sender_uid, recipient, id, reply_to, kind, trust,"
+		" depth, epoch, time, expires, content, signature)"
+		" VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+	[Q_MAIL_READ] =
+		"SELECT seq, box, sender, sender_uid, recipient, id, reply_to, kind, trust, depth,"
+		" epoch, time, content, signature FROM mail"
+		" WHERE box = ?1 AND seq > ?2 AND expires > ?3 ORDER BY seq LIMIT ?4",
+	[Q_MAIL_DROP] = "DELETE FROM mail WHERE box = ?1 AND seq <= ?2 RETURNING length(content)",
+	[Q_MAIL_DROP_ONE] = "DELETE FROM mail WHERE seq = ?1",
+	[Q_MAIL_EXPIRE] = "DELETE FROM mail WHERE seq IN (SELECT seq FROM mail WHERE expires <= ?1"
+			  " LIMIT ?2) RETURNING box, 1, length(content)",
+	[Q_MAIL_COUNTS] = "SELECT box, count(*), sum(length(content)) FROM mail GROUP BY box",
+	[Q_SEEN_PUT] = "INSERT INTO seen (who, id, expires) VALUES (?1, ?2, ?3)",
+	[Q_SEEN_EXPIRE] = "DELETE FROM seen WHERE (who, id) IN (SELECT who, id FROM seen"
+			  " WHERE expires <= ?1 LIMIT ?2) RETURNING who, 1, 0",
+	[Q_SEEN_COUNTS] = "SELECT who, count(*), 0 FROM seen GROUP BY who",
+	[Q_TASK_PUT] = "INSERT INTO tasks (sender, id, recipient, depth, expires)"
+		       " VALUES (?1, ?2, ?3, ?4, ?5)",
+	[Q_TASK_FIND] = "SELECT 1 FROM tasks WHERE sender = ?1 AND id = ?2 AND recipient = ?3"
+			" AND expires > ?4",
+	[Q_TASK_CLOSE] = "DELETE FROM tasks WHERE sender = ?1 AND id = ?2 AND recipient = ?3",
+	[Q_TASK_DEPTH] =
+		"SELECT ifnull(max(depth), 0) FROM tasks WHERE recipient = ?1 AND expires > ?2",
+	[Q_TASK_WAITS] = "WITH RECURSIVE up(who) AS (SELECT ?1 UNION SELECT t.sender FROM tasks t"
+			 " JOIN up ON t.recipient = up.who WHERE t.expires > ?3)"
+			 " SELECT 1 FROM up WHERE who = ?2",
+	[Q_TASK_EXPIRE] = "DELETE FROM tasks WHERE (sender, id) IN (SELECT sender, id FROM tasks"
+			  " WHERE expires <= ?1 LIMIT ?2) RETURNING sender, 1, 0",
+	[Q_FLOOR] = "SELECT max(ms) FROM floor",
 };
 static_assert(ARRAY_LEN(queries) == Q_COUNT, "a text per query");
 
@@ -40,14 +83,7 @@ static_assert(ARRAY_LEN(queries) == Q_COUNT, "a text per query");
 #define RESERVE_BYTES (1 << 20)
 #define RESERVE_STEP (32 << 10) /* for a few pages of the log that SQLite appends to */
 
-struct store {
-	sqlite3 *db;
-	struct reserve reserve; /* so that rows can be removed when the disk is full */
-	bool is_lost;
-	sqlite3_stmt *statements[Q_COUNT];
-};
-
-static int db_error(struct store *s, struct err *e, const char *what)
+int store_error(struct store *s, struct err *e, const char *what)
 {
 	err_set(e, ERR_SYSTEM, "the database: cannot %s: %s", what,
 		s->db ? sqlite3_errmsg(s->db) : "out of memory");
@@ -56,8 +92,7 @@ static int db_error(struct store *s, struct err *e, const char *what)
 	return -1;
 }
 
-/* False: the text does not fit, so this program did not write it. */
-static bool copy_text(sqlite3_stmt *q, int column, char *dst, size_t size)
+bool store_copy_text(sqlite3_stmt *q, int column, char *dst, size_t size)
 {
 	const char *text = (const char *)sqlite3_column_text(q, column);
 
@@ -70,7 +105,7 @@ static int run_sql(struct store *s, const char *sql, struct err *e)
 {
 	return sqlite3_exec(s->db, sql, NULL, NULL, NULL) == SQLITE_OK
 		       ? 0
-		       : db_error(s, e, "prepare it");
+		       : store_error(s, e, "prepare it");
 }
 
 /* The one value that a query gives; false: there is none. */
@@ -78,7 +113,7 @@ static bool read_value(struct store *s, const char *sql, char ret[16])
 {
 	sqlite3_stmt *q = NULL;
 	bool has_row = sqlite3_prepare_v2(s->db, sql, -1, &q, NULL) == SQLITE_OK &&
-		       sqlite3_step(q) == SQLITE_ROW && copy_text(q, 0, ret, 16);
+		       sqlite3_step(q) == SQLITE_ROW && store_copy_text(q, 0, ret, 16);
 
 	sqlite3_finalize(q);
 	return has_row;
@@ -104,7 +139,7 @@ static int migrate(struct store *s, struct err *e)
 	int version;
 
 	if (!read_value(s, "PRAGMA user_version", text))
-		return db_error(s, e, "read it");
+		return store_error(s, e, "read it");
 	version = atoi(text);
 	if (version > SCHEMA || version < 0)
 		return err_set(
@@ -132,7 +167,7 @@ static int open_db(struct store *s, const char *path, struct err *e)
 	int flags = SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX;
 
 	if (sqlite3_open_v2(path, &s->db, flags, NULL) != SQLITE_OK)
-		return db_error(s, e, "open it");
+		return store_error(s, e, "open it");
 	sqlite3_busy_timeout(s->db, BUSY_MS);
 	/* NORMAL: a killed process loses nothing; a power failure may lose the last rows, and with
 	 * them go the sandboxes themselves. */
@@ -145,7 +180,7 @@ static int open_db(struct store *s, const char *path, struct err *e)
 	for (int i = 0; i < Q_COUNT; i++)
 		if (sqlite3_prepare_v3(s->db, queries[i], -1, SQLITE_PREPARE_PERSISTENT,
 				       &s->statements[i], NULL) != SQLITE_OK)
-			return db_error(s, e, "use it");
+			return store_error(s, e, "use it");
 	return 0;
 }
 
@@ -241,15 +276,14 @@ void store_close(struct store *s)
 
 /* ---- rows ---- */
 
-static void bind_text(sqlite3_stmt *q, int place, const char *text)
+void store_bind_text(sqlite3_stmt *q, int place, const char *text)
 {
 	sqlite3_bind_text(q, place, text, -1, SQLITE_STATIC);
 }
 
-/* Runs the statement to its end and clears its bindings. */
-static int finish_query(struct store *s, sqlite3_stmt *q, const char *what, struct err *e)
+int store_finish(struct store *s, sqlite3_stmt *q, const char *what, struct err *e)
 {
-	int rc = sqlite3_step(q) == SQLITE_DONE ? 0 : db_error(s, e, what);
+	int rc = sqlite3_step(q) == SQLITE_DONE ? 0 : store_error(s, e, what);
 
 	sqlite3_reset(q);
 	sqlite3_clear_bindings(q);
@@ -260,14 +294,14 @@ int store_put(struct store *s, const struct store_row *row, struct err *e)
 {
 	sqlite3_stmt *q = s->statements[Q_PUT];
 
-	bind_text(q, 1, row->id);
-	bind_text(q, 2, row->owner);
-	bind_text(q, 3, row->name);
-	bind_text(q, 4, row->state);
+	store_bind_text(q, 1, row->id);
+	store_bind_text(q, 2, row->owner);
+	store_bind_text(q, 3, row->name);
+	store_bind_text(q, 4, row->state);
 	sqlite3_bind_int64(q, 5, (sqlite3_int64)row->created_ms);
 	sqlite3_bind_int64(q, 6, (sqlite3_int64)row->expires_ms);
-	bind_text(q, 7, row->options ? row->options : "{}");
-	if (finish_query(s, q, "write a sandbox", e) < 0)
+	store_bind_text(q, 7, row->options ? row->options : "{}");
+	if (store_finish(s, q, "write a sandbox", e) < 0)
 		return -1;
 	reserve_refill(&s->reserve);
 	return 0;
@@ -277,8 +311,8 @@ static int remove_row(struct store *s, const char *id, struct err *e)
 {
 	sqlite3_stmt *q = s->statements[Q_REMOVE];
 
-	bind_text(q, 1, id);
-	return finish_query(s, q, "remove a sandbox", e);
+	store_bind_text(q, 1, id);
+	return store_finish(s, q, "remove a sandbox", e);
 }
 
 int store_remove(struct store *s, const char *id, struct err *e)
@@ -303,14 +337,14 @@ int store_each(struct store *s, bool (*call)(void *arg, const struct store_row *
 		row.created_ms = (uint64_t)sqlite3_column_int64(q, 4);
 		row.expires_ms = (uint64_t)sqlite3_column_int64(q, 5);
 		row.options = (const char *)sqlite3_column_text(q, 6);
-		if (!copy_text(q, 0, row.id, sizeof(row.id)) ||
-		    !copy_text(q, 1, row.owner, sizeof(row.owner)) ||
-		    !copy_text(q, 2, row.name, sizeof(row.name)) ||
-		    !copy_text(q, 3, row.state, sizeof(row.state)) || !call(arg, &row))
+		if (!store_copy_text(q, 0, row.id, sizeof(row.id)) ||
+		    !store_copy_text(q, 1, row.owner, sizeof(row.owner)) ||
+		    !store_copy_text(q, 2, row.name, sizeof(row.name)) ||
+		    !store_copy_text(q, 3, row.state, sizeof(row.state)) || !call(arg, &row))
 			missing = true;
 	}
 	if (rc != SQLITE_DONE)
-		db_error(s, e, "read the sandboxes");
+		store_error(s, e, "read the sandboxes");
 	sqlite3_reset(q);
 	if (missing || rc != SQLITE_DONE) {
 		s->is_lost = true;

@@ -59,6 +59,14 @@ static const struct ipc_text use_texts[] = {
 static const struct ipc_text signer_texts[] = {TEXT(signer.why), {0}};
 static const struct ipc_text agent_texts[] = {
 	TEXT(agent.name), TEXT(agent.owner), TEXT(agent.uid), {0}};
+static const struct ipc_text message_texts[] = {TEXT(message.from),
+						TEXT(message.from_uid),
+						TEXT(message.to),
+						TEXT(message.to_uid),
+						TEXT(message.id),
+						TEXT(message.reply_to),
+						{0}};
+static const struct ipc_text key_texts[] = {TEXT(key.name), TEXT(key.uid), {0}};
 static const struct ipc_text no_texts[] = {{0}};
 
 static const struct shape {
@@ -110,6 +118,10 @@ static const struct shape {
 	[IPC_PONG] = {0, no_texts},
 	[IPC_TLS_KEYS] = {0, no_texts},
 	[IPC_AGENT_PUT... IPC_AGENT_DELETE] = {sizeof(struct ipc_agent), agent_texts},
+	[IPC_MESSAGE_SIGN... IPC_MESSAGE_VERIFY] = {sizeof(struct agent_message), message_texts},
+	[IPC_AGENT_KEY] = {sizeof(struct ipc_agent_key), key_texts},
+	[IPC_MESSAGE_IS] = {sizeof(struct agent_message), message_texts},
+	[IPC_AGENT_KEY_IS] = {sizeof(struct ipc_agent_key), key_texts},
 };
 
 static const struct shape *shape_of(uint32_t type)

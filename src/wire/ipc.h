@@ -10,6 +10,7 @@
 #include "model/layer.h"
 #include "model/secret.h"
 #include "model/spec.h"
+#include "wire/agent_message.h"
 #include "wire/egress.h"
 #include "wire/ids.h"
 
@@ -102,6 +103,15 @@ enum ipc_type {
 	/* front to broker, about registered agents, which the broker keeps (daemon/broker/agents.c) */
 	IPC_AGENT_PUT = 128, /* ipc_agent: registers one, or changes its level or key -> IPC_DONE */
 	IPC_AGENT_DELETE,    /* ipc_agent (name) -> IPC_DONE */
+	/*
+	 * About their messages; the broker fills in what is not the front's to say, and asks role signer.
+	 * agent_message (from, to, id, reply_to, time, kind, depth, size, digest) -> IPC_MESSAGE_IS, signed
+	 */
+	IPC_MESSAGE_SIGN,
+	IPC_MESSAGE_VERIFY, /* agent_message -> IPC_DONE: it is good, and its sender may send it now */
+	IPC_AGENT_KEY,	    /* ipc_agent_key (name, epoch) -> IPC_AGENT_KEY_IS */
+	IPC_MESSAGE_IS,
+	IPC_AGENT_KEY_IS,
 };
 
 struct ipc_volume {
@@ -306,6 +316,14 @@ struct ipc_agent {
 	uint8_t rotates;   /* its key */
 };
 
+/* What everybody may know: with it the messages of an agent can be verified anywhere. */
+struct ipc_agent_key {
+	char name[IPC_NAME];
+	char uid[IPC_ID];
+	uint32_t epoch;
+	unsigned char public_key[AGENT_PUBLIC_KEY];
+};
+
 /* A port of the host that leads to a port of a sandbox (net/publish.h). */
 struct ipc_publish {
 	char id[IPC_ID];
@@ -370,6 +388,8 @@ struct ipc {
 		struct ipc_signer signer;
 		struct ipc_agent agent;
 		struct ipc_image image;
+		struct ipc_agent_key key;
+		struct agent_message message;
 		struct audit_entry entry;
 		struct audit_query query;
 		struct audit_page page;

@@ -38,6 +38,7 @@ struct audit;
 struct broker;
 struct config;
 struct exchange;
+struct mail;
 struct manager;
 struct metrics;
 struct sandbox;
@@ -57,6 +58,7 @@ struct api {
 	struct manager *manager;
 	struct broker *broker;
 	struct agents *agents;
+	struct mail *mail;
 	struct audit *audit;
 	const struct config *config; /* replaced by a reload: do not keep pointers into it */
 	struct tokens *tokens;

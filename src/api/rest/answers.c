@@ -102,6 +102,14 @@ static const struct {
 	{"Agents", "agents:[Agent]"},
 	{"Agent", "id:string owner:string trust:integer effective_trust:integer level:string "
 		  "outside:boolean epoch:integer created_at:string rotated_at:string?"},
+	{"SentMessage", "id:string from:string to:string time:string"},
+	{"Messages", "messages:[Message] refused:integer"},
+	{"Message", "seq:integer id:string from:string from_uid:string to:string to_uid:string "
+		    "kind:string reply_to:string? content:string time_ms:integer time:string "
+		    "trust:integer depth:integer epoch:integer signature:string"},
+	{"Verdict", "valid:boolean why:string?"},
+	{"AgentKeys", "keys:[AgentKey]"},
+	{"AgentKey", "epoch:integer public_key:string"},
 	{"Trust", "levels:[TrustLevel] rule:TrustRule?"},
 	{"TrustLevel", "trust:integer level:string talks_to:[integer] network:string "
 		       "sandbox:string elsewhere:boolean"},
@@ -195,6 +203,11 @@ static const struct {
 	{"GET /v1/agents/{id}", "getAgent", "200:Agent"},
 	{"PATCH /v1/agents/{id}", "changeAgent", "200:Agent"},
 	{"DELETE /v1/agents/{id}", "unregisterAgent", "204"},
+	{"POST /v1/agents/{id}/messages", "sendMessage", "201:SentMessage"},
+	{"GET /v1/agents/{id}/messages", "readMessages", "200:Messages"},
+	{"DELETE /v1/agents/{id}/messages", "acknowledgeMessages", "204"},
+	{"POST /v1/agents/{id}/verify", "verifyMessage", "200:Verdict"},
+	{"GET /v1/agents/{id}/keys", "getAgentKeys", "200:AgentKeys"},
 	{"GET /v1/trust", "getTrust", "200:Trust"},
 	{"POST /v1/tools/check", "checkToolCall", "200:ToolVerdict"},
 	{"POST /v1/tools/call", "callTool", "200:ToolResult"},

@@ -55,8 +55,10 @@ rest_handler v1_snapshot, v1_fork, v1_snapshots, v1_snapshot_delete, v1_snapshot
 rest_handler v1_secrets, v1_secret_create, v1_secret_put, v1_secret_get,
 	v1_secret_delete; /* secrets.c */
 rest_handler v1_agents, v1_agent, v1_agent_create, v1_agent_patch, v1_agent_delete,
-	v1_trust;     /* agents.c */
-rest_handler v1_exec; /* exec.c */
+	v1_trust; /* agents.c */
+rest_handler v1_message_send, v1_message_read, v1_message_ack, v1_message_verify,
+	v1_agent_keys; /* messages.c */
+rest_handler v1_exec;  /* exec.c */
 rest_handler v1_execs, v1_exec_inspect, v1_exec_kill, v1_exec_stream, v1_exec_stdin, v1_exec_signal,
 	v1_exec_resize;			  /* execs.c */
 rest_handler v1_exec_ws;		  /* exec_ws.c */
@@ -87,7 +89,7 @@ extern const struct body_table v1_create_table, v1_patch_table, v1_timeout_table
 	v1_resize_table, v1_run_table, v1_batch_table, v1_mkdir_table, v1_move_table,
 	v1_chmod_table, v1_search_table, v1_secret_create_table, v1_secret_put_table,
 	v1_volume_table, v1_agent_create_table, v1_agent_patch_table, v1_image_pull_table,
-	v1_image_tag_table;
+	v1_image_tag_table, v1_message_table, v1_verify_table;
 
 /* ---- shared between files ---- */
 /* Fills in the options that a body gives; spec is finished. */
@@ -104,6 +106,11 @@ int v1_read_signal(const char *name, int *ret, struct err *e);
 char *v1_file_path(const struct sandbox *s, const char *path);
 /* {"path","name","type","mode","size","mtime","uid","gid","owner","group","target"} */
 json_t *v1_file_json(const struct file_info *f);
+
+/* ---- mail in the name of an agent (messages.c), also for its own door ---- */
+void message_send_as(struct exchange *x, const char *name);
+void message_read_as(struct exchange *x, const char *name);
+void message_ack_as(struct exchange *x, const char *name);
 
 /* ---- output as server-sent events: start, stdout, stderr, exit, error (stream.c) ---- */
 /* input: sent to the command, then closed; must live as long as the exchange. NULL: none. */

@@ -107,7 +107,7 @@ int owner_trust(const struct daemon *d, const char *owner)
 	return most;
 }
 
-static int level_now(const struct daemon *d, const struct ipc_agent *a)
+int agent_level_now(const struct daemon *d, const struct ipc_agent *a)
 {
 	int most = owner_trust(d, a->owner);
 
@@ -122,13 +122,18 @@ static struct ipc_agent *find(const struct daemon *d, const char *name)
 	return NULL;
 }
 
+const struct ipc_agent *agent_find(const struct daemon *d, const char *name)
+{
+	return find(d, name);
+}
+
 int agent_level_of(const struct box *b)
 {
 	const struct ipc_agent *a = find(b->d, b->i.info.agent);
 
 	if (!b->i.info.agent[0])
 		return -1;
-	return a && str_equal(a->uid, b->i.info.agent_uid) ? level_now(b->d, a) : 0;
+	return a && str_equal(a->uid, b->i.info.agent_uid) ? agent_level_now(b->d, a) : 0;
 }
 
 /* ---- sandboxes ---- */
@@ -136,7 +141,7 @@ int agent_level_of(const struct box *b)
 int agent_check_boot(const struct daemon *d, const struct ipc_boot *boot, struct err *e)
 {
 	const struct ipc_agent *a = find(d, boot->agent);
-	int level = boot->agent[0] && a ? level_now(d, a) : owner_trust(d, boot->owner);
+	int level = boot->agent[0] && a ? agent_level_now(d, a) : owner_trust(d, boot->owner);
 
 	if (boot->agent[0] && (!a || !str_equal(a->owner, boot->owner)))
 		return err_field(e, ERR_NOT_FOUND, "agent", "agent: there is no agent %s",
@@ -173,7 +178,7 @@ void agents_tell_front(struct daemon *d)
 	for (size_t i = 0; good && i < d->agents.count; i++) {
 		struct ipc_agent a = d->agents.rows[i];
 
-		a.effective = (uint8_t)level_now(d, &a);
+		a.effective = (uint8_t)agent_level_now(d, &a);
 		good = io_write_all(fd, &a, sizeof(a)) == 0;
 	}
 	if (!good || io_seal(fd) < 0)

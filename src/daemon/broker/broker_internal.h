@@ -447,6 +447,8 @@ void signer_tell_front(struct daemon *d);
 broker_request signer_request_use;
 /* PUT, LIST and DELETE; fd stays the caller's. */
 void signer_pass_on(struct daemon *d, struct requester who, const struct ipc *m, int fd);
+/* Asks the role; its answer is the front's. */
+void signer_ask(struct daemon *d, struct requester who, struct ipc *m);
 /* Egress has lost the values that this sandbox uses, or they have changed: they are sent again. */
 void signer_renew(struct box *b);
 /* Hands rows (a sealed memfd; -1: none) on to egress. */
@@ -466,6 +468,12 @@ void agent_take_box(const struct daemon *d, const char *name, struct ipc_booted 
 int agent_level_of(const struct box *b);
 /* The most that this owner's tokens are trusted with. */
 int owner_trust(const struct daemon *d, const char *owner);
+/* NULL: nobody registered it. */
+const struct ipc_agent *agent_find(const struct daemon *d, const char *name);
+int agent_level_now(const struct daemon *d, const struct ipc_agent *a);
+
+/* ---- messages.c: what an agent may have signed ---- */
+broker_request message_request_sign, message_request_verify, message_request_key;
 
 /* ---- secrets_side.c: secrets and the CA of a box; <runtime>/boxes/ID.use ---- */
 int secrets_write_down(const struct box *b, struct err *e);

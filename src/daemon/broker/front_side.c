@@ -99,6 +99,9 @@ static broker_request *const requests[] = {
 	[IPC_PONG] = request_pong,
 	[IPC_AGENT_PUT] = agent_request_put,
 	[IPC_AGENT_DELETE] = agent_request_delete,
+	[IPC_MESSAGE_SIGN] = message_request_sign,
+	[IPC_MESSAGE_VERIFY] = message_request_verify,
+	[IPC_AGENT_KEY] = message_request_key,
 };
 
 static bool dispatch_request(struct daemon *d, const struct ipc *m)

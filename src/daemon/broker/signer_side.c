@@ -76,6 +76,17 @@ static struct signer_request *ask(struct daemon *d, struct requester who, struct
 	return r;
 }
 
+void signer_ask(struct daemon *d, struct requester who, struct ipc *m)
+{
+	const struct secret_source *master = &d->config->keys.master;
+
+	if (!master->file[0] && !master->argc)
+		refuse(d, who, ERR_UNSUPPORTED,
+		       "messages cannot be signed: the settings have no keys.master");
+	else if (is_running(d, who))
+		ask(d, who, m, -1);
+}
+
 void signer_pass_on(struct daemon *d, struct requester who, const struct ipc *m, int fd)
 {
 	struct signer_request *r;
@@ -257,7 +268,8 @@ static void on_message(void *arg, const struct ipc *m, int fd)
 		renew_users(d, NULL, NULL);
 	} else if (m->type == IPC_PONG) {
 		roles_answered(d, ROLE_SIGNER);
-	} else if (m->type == IPC_DONE || m->type == IPC_SECRET_IS) {
+	} else if (m->type == IPC_DONE || m->type == IPC_SECRET_IS || m->type == IPC_MESSAGE_IS ||
+		   m->type == IPC_AGENT_KEY_IS) {
 		take_answer(d, m, fd);
 	} else {
 		roles_end(d, ROLE_SIGNER, "it does not keep to the protocol");

@@ -8,7 +8,7 @@
  */
 #include "daemon/roles/front.h"
 
-#include "agent/registry.h"
+#include "agent/mail.h"
 #include "api/http/server.h"
 #include "audit/audit.h"
 #include "auth/tokens.h"
@@ -38,6 +38,7 @@ struct front {
 	struct tokens *tokens;
 	struct manager *manager;
 	struct agents *agents;
+	struct mail *mail;
 	struct config *config, *old_config;
 	struct api api;
 	bool serving, draining;
@@ -259,10 +260,13 @@ static int front_start(struct front *f, int broker_fd, int audit_fd, struct err 
 							 .log = to_log,
 							 .on_ready = begin_serving,
 							 .arg = f});
+	f->mail = mail_new(&(struct mail_parts){
+		.loop = f->loop, .store = f->store, .broker = f->broker, .agents = f->agents});
 	f->api = (struct api){.loop = f->loop,
 			      .manager = f->manager,
 			      .broker = f->broker,
 			      .agents = f->agents,
+			      .mail = f->mail,
 			      .audit = f->audit,
 			      .config = f->config,
 			      .tokens = f->tokens};
@@ -275,6 +279,7 @@ static void front_stop(struct front *f)
 	if (f->api.server)
 		api_stop(&f->api);
 	manager_free(f->manager);
+	mail_free(f->mail);
 	agents_free(f->agents);
 	broker_close(f->broker);
 	audit_close(f->audit);

@@ -19,14 +19,16 @@ SCOPES = {
         GET {box}/wait  GET {box}/stats  GET {box}/health  GET {box}/logs  GET /v1/events
         GET /v1/snapshots  GET /v1/policies  GET /v1/images  GET /v1/volumes
         GET {box}/network  GET /v1/secrets  GET /v1/secrets/{name}
-        GET /v1/agents  GET /v1/agents/{id}  GET /v1/trust""",
+        GET /v1/agents  GET /v1/agents/{id}  GET /v1/trust
+        GET /v1/agents/{id}/messages  GET /v1/agents/{id}/keys""",
     RUN: """POST /v1/run  POST /v1/run/batch  POST /v1/sandboxes  DELETE /v1/sandboxes
         PATCH {box}  DELETE {box}  POST {box}/exec  DELETE {exec}  GET {exec}/ws  POST {exec}/stdin
         POST {exec}/close_stdin  POST {exec}/signal  POST {exec}/resize
         POST {box}/start  POST {box}/stop  POST {box}/restart  POST {box}/pause  POST {box}/resume
         POST {box}/snapshot  POST {box}/fork  POST {box}/timeout  DELETE /v1/snapshots/{id}
         GET {box}/ports/{port}  POST {box}/ports/{port}/x
-        PUT {box}/network  POST /v1/secrets  PUT /v1/secrets/{name}  DELETE /v1/secrets/{name}""",
+        PUT {box}/network  POST /v1/secrets  PUT /v1/secrets/{name}  DELETE /v1/secrets/{name}
+        POST /v1/agents/{id}/messages  DELETE /v1/agents/{id}/messages  POST /v1/agents/{id}/verify""",
     FILES: """GET {box}/files  PUT {box}/files  DELETE {box}/files  POST {box}/files/mkdir
         POST {box}/files/move  POST {box}/files/chmod  POST {box}/files/search  GET {box}/files/tar
         PUT {box}/files/tar  GET {box}/files/watch  GET /v1/snapshots/{id}/tar  PUT /v1/snapshots/{id}/tar""",
