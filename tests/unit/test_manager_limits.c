@@ -106,6 +106,27 @@ static size_t count_listed(struct world *w, const struct caller *who)
 	return n;
 }
 
+/* The broker looks again, and knows of a tenant only whether any of its tokens has the right. */
+static void root_inside_is_a_right(void **state)
+{
+	struct caller trusted = tenant;
+	struct world *w = begin(0);
+	struct create_options o;
+	struct answer a;
+
+	create_options_init(&o, w->manager);
+	assert_int_equal(spec_set(&o.spec, "user", "root", &a.err), 0);
+	a = ask(w, &tenant, &o);
+	assert_null(a.s);
+	assert_int_equal(a.err.kind, ERR_DENIED);
+	assert_string_equal(a.err.field, "user");
+	trusted.root = true;
+	create_options_init(&o, w->manager);
+	assert_int_equal(spec_set(&o.spec, "user", "root", &a.err), 0);
+	assert_non_null(ask(w, &trusted, &o).s);
+	world_free(w);
+}
+
 /* Every ceiling of the operator's and of a token's, one at a time: as much is fine, more is not. */
 static void each_ceiling_holds(void **state)
 {
@@ -331,6 +352,7 @@ static void nobody_sees_the_pool_or_runs(void **state)
 int main(void)
 {
 	static const struct CMUnitTest tests[] = {
+		cmocka_unit_test(root_inside_is_a_right),
 		cmocka_unit_test(each_ceiling_holds),
 		cmocka_unit_test(defaults_are_capped),
 		cmocka_unit_test(changes_have_ceilings),

@@ -212,7 +212,7 @@ class E2b(harness.Case):
                     self.assertIn(why, reply.json["message"])
                 self.assertIn(self.d.get(path, headers={**port, **token}).status, (200, 502))
             # New rules for the way out change nothing about the way in.
-            rules = {"denyOut": ["0.0.0.0/0"], "allowPublicTraffic": True, "maskRequestHost": "y"}
+            rules = {"denyOut": ["0.0.0.0/0"], "allowPublicTraffic": True, "maskRequestHost": "y", "httpsPorts": [3000]}
             path = "/sandboxes/" + box["sandboxID"]
             self.assertEqual(self.control("PUT", path + "/network", rules).status, 204)
             self.assertEqual(self.control("GET", path).json["network"],
