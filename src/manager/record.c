@@ -3,6 +3,8 @@
 
 #include "model/root_inside.h"
 
+#include <sys/mman.h>
+
 /* ---- for clients ---- */
 
 json_t *time_json(uint64_t ms)
@@ -383,26 +385,42 @@ static void on_row_put(void *arg, const struct ipc *reply, int fd)
 	sandbox_release(s);
 }
 
-/* What does not fit is left out, the least important first. */
-void row_hand_over(struct sandbox *s)
+/* The broker's copy of the row. What does not fit is left out, the least important first. */
+static char *row_copy(const struct sandbox *s)
 {
 	static const char *const optional[] = {"env", "metadata", "volumes", "placeholders",
 					       "door_data"};
-	struct ipc m = {.type = IPC_ROW_PUT};
 	json_t *o = row_json(s);
-	size_t len = json_dumpb(o, m.row.text, sizeof(m.row.text) - 1, JSON_COMPACT);
+	char *text = must_alloc(json_dumps(o, JSON_COMPACT));
 
-	for (size_t i = 0; i < ARRAY_LEN(optional) && len >= sizeof(m.row.text); i++) {
+	for (size_t i = 0; i < ARRAY_LEN(optional) && strlen(text) > IPC_ROW_LONG; i++) {
+		free(text);
 		json_object_del(o, optional[i]);
-		len = json_dumpb(o, m.row.text, sizeof(m.row.text) - 1, JSON_COMPACT);
+		text = must_alloc(json_dumps(o, JSON_COMPACT));
 	}
 	json_decref(o);
-	if (len >= sizeof(m.row.text))
-		return;
-	m.row.text[len] = '\0';
+	return text;
+}
+
+void row_hand_over(struct sandbox *s)
+{
+	struct ipc m = {.type = IPC_ROW_PUT};
+	auto_free char *text = row_copy(s);
+	auto_close int fd = -1;
+	size_t len = strlen(text);
+
+	if (len < sizeof(m.row.text)) {
+		memcpy(m.row.text, text, len);
+	} else {
+		fd = memfd_create("row", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+		if (len > IPC_ROW_LONG || fd < 0 || io_write_all(fd, text, len) < 0) {
+			manager_log(s->m, "sandbox %s: the broker gets no copy of its row", s->id);
+			return;
+		}
+	}
 	memcpy(m.row.id, s->id, sizeof(m.row.id));
 	memcpy(m.row.snapshot, s->kept, sizeof(m.row.snapshot));
-	broker_ask(s->m->p.broker, &m, -1, on_row_put, sandbox_hold(s));
+	broker_ask(s->m->p.broker, &m, fd, on_row_put, sandbox_hold(s));
 }
 
 int sandbox_save_as(struct sandbox *s, enum sandbox_state state, struct err *e)

@@ -107,10 +107,23 @@ static void drop_unknown(const struct unknown *u)
 	}
 }
 
+/* The broker's copy of a row; "" if it has none. */
+static char *copied_row(const struct ipc *reply, int fd)
+{
+	char *text = NULL;
+	size_t len;
+
+	if (reply->type != IPC_ROW_IS)
+		return str_copy("");
+	if (fd >= 0 && io_read_whole(fd, IPC_ROW_LONG, &text, &len) == 0)
+		return text;
+	return str_copy(reply->row.text);
+}
+
 static void on_row(void *arg, const struct ipc *reply, int fd)
 {
 	struct unknown *u = arg;
-	const char *text = reply->type == IPC_ROW_IS ? reply->row.text : "";
+	auto_free char *text = copied_row(reply, fd);
 	const char *id = u->snapshot.id[0] ? u->snapshot.sandbox : u->booted.id;
 	struct manager *m = u->m;
 	struct sandbox *s;

@@ -17,7 +17,8 @@
 #define IPC_VOLUMES 8
 #define IPC_PATH 256
 #define IPC_ROW 4096
-#define IPC_IMAGE_ID 80 /* "host", "dir:NAME" of the operator's, or "sha256:" and 64 digits */
+#define IPC_ROW_LONG 65536 /* in a file of its own; in memory of the host, so not more */
+#define IPC_IMAGE_ID 80	   /* "host", "dir:NAME" of the operator's, or "sha256:" and 64 digits */
 #define IPC_IMAGE_NAME 384
 #define REMOTE_ID 64 /* of a sandbox elsewhere: letters, digits and dashes */
 
@@ -242,7 +243,10 @@ struct ipc_network {
 	uint64_t serial; /* of a question */
 };
 
-/* The row of a sandbox, as the front writes it; the broker does not read the text. */
+/*
+ * The row of a sandbox, as the front writes it; the broker does not read the text. A text that is too long for
+ * the message is in the file of the fd that comes with it.
+ */
 struct ipc_row {
 	char id[IPC_ID];       /* of the sandbox */
 	char snapshot[IPC_ID]; /* of its files, if it is stopped; else "" */

@@ -389,6 +389,17 @@ class Restart(harness.Case):
             if os.path.exists(self.database() + end):
                 os.unlink(self.database() + end)
 
+    def test_lost_database_with_long_rows(self):
+        """What does not fit into one message to the broker comes back, too."""
+        env = {"NAME_%d" % i: "%d" % i * 500 for i in range(40)}
+        box = harness.Box(self.d, metadata={"k": "v" * 3000}, env=env)
+        self.assertEqual(box.get("/stats").status, 200)
+        self.d.kill_all()
+        self.delete_database()
+        self.d.start()
+        self.assertEqual(box.get("").json["metadata"], {"k": "v" * 3000})
+        self.assertEqual(box.sh("echo $NAME_7$NAME_39")["stdout"], "7" * 500 + "39" * 500 + "\n")
+
     def test_lost_database(self):
         """Everything is brought back from what the broker has, also the second time."""
         token = self.d.token("owner")
