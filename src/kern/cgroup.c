@@ -495,10 +495,18 @@ static int write_file_of(const struct cgroup *c, enum cgroup_controller which, c
 	return -1;
 }
 
+void cgroup_weigh(const struct cgroup *c, unsigned share)
+{
+	unsigned v2 = share * 100 / 1024, v1 = share > 2 ? share : 2;
+	char text[16];
+
+	snprintf(text, sizeof(text), "%u", c->version == 1 ? v1 : v2 ? v2 : 1);
+	write_file_of(c, CGROUP_CPU, either(c, "cpu.weight", "cpu.shares"), text);
+}
+
 void cgroup_give_way(const struct cgroup *c)
 {
-	/* The usual is 1024, and 100 in v2. */
-	write_file_of(c, CGROUP_CPU, either(c, "cpu.weight", "cpu.shares"), either(c, "50", "512"));
+	cgroup_weigh(c, CGROUP_SHARE_USUAL);
 }
 
 void cgroup_lift_cpu(const struct cgroup *c)

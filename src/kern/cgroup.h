@@ -97,7 +97,10 @@ void cgroup_read_stats(const struct cgroup *c, struct cgroup_stats *ret);
 void cgroup_open_events(const struct cgroup *c, int *ret_memory, int *ret_pids);
 uint64_t cgroup_count_oom_kills(int memory_events);
 uint64_t cgroup_count_pids_refused(int pids_events);
-/* Gives the cgroup half of the usual share when processors are short. */
+/* Gives the cgroup this share when processors are short; 1024 is what a cgroup has if nobody says anything. */
+#define CGROUP_SHARE_USUAL 512 /* of a sandbox */
+void cgroup_weigh(const struct cgroup *c, unsigned share);
+/* The usual share of a sandbox. */
 void cgroup_give_way(const struct cgroup *c);
 /* The peak of memory since the last reset; -1: it cannot be reset (v2 before Linux 6.12). */
 int cgroup_open_peak(const struct cgroup *c);

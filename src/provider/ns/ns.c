@@ -121,7 +121,7 @@ static void name_in_group(const struct ns_sandbox *s, char ret[CGROUP_NAME])
 
 void ns_cgroup_choose(struct ns_sandbox *s)
 {
-	/* Nobody knows whose a sandbox of the pool will be, and a cgroup stays where it is. */
+	/* Nobody knows whose a sandbox of the pool will be, and a cgroup stays where it is: see weights.c. */
 	if (str_equal(s->boot->owner, "-"))
 		name_alone(s, s->cgroup);
 	else
@@ -325,6 +325,7 @@ static void finish_destroy(struct ns_sandbox *s)
 	snprintf(name, sizeof(name), "%s.sock", s->i->info.id);
 	unlinkat(h->boxes_dir, name, 0);
 	ns_disk_remove(s);
+	ns_weigh_no_more(s);
 	if (s->range >= 0)
 		s->ns->ranges[s->range] = 0;
 	loop_timer_stop(h->loop, &s->timer);
@@ -521,6 +522,7 @@ void ns_booted(struct ns_sandbox *s, const struct booted *result, int pidfd,
 	note_scratch(s);
 	memcpy(s->i->blob, &s->at, sizeof(s->at));
 	free(take_ptr(s->boot));
+	ns_weigh(s);
 	if (watch_death(s, &e) == 0 && !s->i->is_doomed)
 		link = open_link(s, &e);
 	ns_answer(s, &(struct provider_result){.fd = link}, e.kind ? &e : NULL);
@@ -619,6 +621,7 @@ static void ns_adopt(struct instance *i, provider_done done, void *arg)
 		ns_disk_thaw(s);
 		if (!i->info.paused)
 			ns_thaw_leftover(s);
+		ns_weigh(s);
 		done(arg, NULL, NULL);
 		return;
 	}
@@ -701,6 +704,7 @@ static void ns_start(struct provider_host *h)
 
 	h->rows[PROVIDER_NS] = ns;
 	ns->host = h;
+	TAILQ_INIT(&ns->weigh.all);
 	(void)!getrandom(&ns->next_range, sizeof(ns->next_range), 0);
 	cgroup_enter_leaf("cloche-daemon");
 	cgroup_place_open(&ns->cgroups, NULL);

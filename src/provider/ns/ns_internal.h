@@ -6,6 +6,8 @@
 #include "provider/provider.h"
 #include "sandbox/inside/boot.h"
 
+#include <sys/queue.h>
+
 #define BOOT_WORKERS 4
 #define ID_RANGES                                                                                  \
 	0x3ff0 /* of 65536 ids each, from ID_RANGE_FIRST on; below are those of cloche run */
@@ -61,6 +63,12 @@ struct ns {
 	uint32_t next_range;
 	struct boot_worker boot_workers[BOOT_WORKERS];
 	struct ns_sandbox *first, **last; /* wait for a boot worker */
+	struct {
+		TAILQ_HEAD(, ns_sandbox) all;
+		struct ns_sandbox *next; /* to be looked at */
+		uint16_t busy[256];
+		struct loop_timer timer;
+	} weigh; /* weights.c */
 	struct ns_disk_pool disks;
 };
 
@@ -85,6 +93,13 @@ struct ns_sandbox {
 	struct loop_timer timer; /* freezing, or clearing away */
 	int64_t dying_since_ns;
 	char cgroup[CGROUP_NAME]; /* "": not looked for yet */
+	struct {
+		TAILQ_ENTRY(ns_sandbox) list;
+		bool is_weighed, is_busy;
+		int64_t looked_ns;
+		uint64_t used_us;
+		unsigned weight;
+	} alone; /* in no group: weights.c */
 	void (*frozen)(struct ns_sandbox *s, const struct err *e);
 	int64_t freeze_until_ns;
 	unsigned freeze_tries;
@@ -108,6 +123,11 @@ bool ns_cgroup(struct ns_sandbox *s, struct cgroup *ret);
 int ns_scratch(const struct ns_sandbox *s, struct err *e);
 /* Called by a boot worker: e is set, or result and pidfd (which is taken) are. */
 void ns_booted(struct ns_sandbox *s, const struct booted *result, int pidfd, const struct err *e);
+
+/* ---- weights.c ---- */
+/* From now on, if its cgroup is in no group. */
+void ns_weigh(struct ns_sandbox *s);
+void ns_weigh_no_more(struct ns_sandbox *s);
 
 /* ---- boot_workers.c ---- */
 void boot_workers_start(struct ns *ns);

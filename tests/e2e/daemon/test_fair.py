@@ -244,6 +244,37 @@ class Groups(served.Case):
             self.assertIn("/cloche-for-%s-" % self.daemon.tag(), path)
 
 
+class Alone(served.Case):
+    """Sandboxes of the pool are in no group: those of an owner that compute share one weight."""
+
+    settings = "pool_size: 4\n"
+
+    def weights(self, boxes):
+        found = []
+        for box in boxes:
+            paths = [os.path.join(top, name, f) for top, names, _ in os.walk("/sys/fs/cgroup") for name in names
+                     if name.endswith(box.id) for f in ("cpu.weight", "cpu.shares")]
+            with open(next(filter(os.path.exists, paths)), encoding="ascii") as f:
+                found.append(int(f.read()))
+        return found
+
+    def test_those_that_compute_share_a_weight(self):
+        key = self.daemon.token("many")
+        harness.until(lambda: self.daemon.get("/metrics").body.count(b"cloche_sandboxes_pooled 4"), "the pool")
+        boxes = [harness.Box(self.daemon, key) for _ in range(4)]
+        try:
+            usual = self.weights(boxes)
+        except StopIteration:
+            self.skipTest("sandboxes have no cgroup here")
+        self.assertEqual(usual, usual[:1] * 4)
+        commands = [box.start(shell="while :; do :; done") for box in boxes[:3]]
+        wanted = [usual[0] // 3] * 3 + usual[:1]
+        harness.until(lambda: self.weights(boxes) == wanted, "their share of a weight")
+        for box, command in zip(boxes, commands):
+            box.delete("/execs/%s" % command)
+        harness.until(lambda: self.weights(boxes) == usual, "the usual weight")
+
+
 class LongLists(served.Case):
     """Lists that are made, and printed, in several turns."""
 
