@@ -27,4 +27,5 @@ void api_stop(struct api *api)
 	server_free(take_ptr(api->server));
 	rest_free(api->door_state[DOOR_REST]);
 	metrics_free(take_ptr(api->metrics));
+	json_decref(take_ptr(api->agent_types));
 }

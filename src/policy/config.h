@@ -176,6 +176,7 @@ struct config {
 	struct config_tls tls;
 	struct config_network network;
 
+	char agent_types[CONFIG_PATH]; /* a directory of agent types besides the shipped ones; or "" */
 	/* Of agents' tool calls: rules, and agent types that judge, in their order. */
 	uint32_t tool_rule_count, interceptor_count;
 	char tool_rules[CONFIG_TOOL_RULES][CONFIG_TOOL_RULE];

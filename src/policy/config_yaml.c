@@ -109,6 +109,9 @@ static const struct config_key keys[] = {
 	{"http", "allowed_origins", ITEMS(origins, origin_count, NULL)},
 	{"http", "trusted_proxies", ITEMS(proxies, proxy_count, NULL)},
 
+	{"", "agents", SECTION, 0, 0, 0, 0, NULL},
+	{"agents", "types", PATH, AT(agent_types), 0, 0, NULL},
+
 	{"", "tools", SECTION, 0, 0, 0, 0, NULL},
 	{"tools", "rules", ITEMS(tool_rules, tool_rule_count, NULL)},
 	{"tools", "interceptors", ITEMS(interceptors, interceptor_count, NULL)},

@@ -19,7 +19,7 @@ static bool is_bare(const char *name)
 	return str_only(name, STR_LOWER STR_DIGITS "_-", 1, SIZE_MAX);
 }
 
-char *policy_find_shipped(const char *name)
+static char *find_beside(const char *name, const char *suffix)
 {
 	/* Beside build/ or build/san/, and from bin/ or libexec/cloche/ of an installation. */
 	static const char *const places[] = {"../policies", "../../policies",
@@ -27,13 +27,23 @@ char *policy_find_shipped(const char *name)
 					     "../../share/cloche/policies"};
 
 	for (size_t i = 0; i < ARRAY_LEN(places); i++) {
-		auto_free char *file = str_format("%s/%s.yaml", places[i], name);
+		auto_free char *file = str_format("%s/%s%s", places[i], name, suffix);
 		char path[PATH_MAX];
 
 		if (io_beside_program(file, path, sizeof(path)) == 0 && access(path, F_OK) == 0)
 			return realpath(path, NULL);
 	}
 	return NULL;
+}
+
+char *policy_find_shipped(const char *name)
+{
+	return find_beside(name, ".yaml");
+}
+
+char *policy_find_shipped_directory(const char *name)
+{
+	return find_beside(name, "");
 }
 
 static int read_policy_text(int fd, const char *file, char **ret_text, size_t *ret_len,

@@ -43,3 +43,5 @@ void policy_explain(const struct policy *p, FILE *to);
 
 /* The path of a shipped policy NAME.yaml; NULL if there is none. The caller frees it. */
 char *policy_find_shipped(const char *name);
+/* The same for what else is shipped beside policies: a directory. */
+char *policy_find_shipped_directory(const char *name);

@@ -108,7 +108,7 @@ static const struct shape {
 	[IPC_NET_ASKS] = {sizeof(struct egress_record), net_record_texts},
 	[IPC_FOREIGN] = {IPC_ID, id_texts},
 	[IPC_SIGNER] = {sizeof(struct ipc_signer), signer_texts},
-	[IPC_AGENTS] = {0, no_texts},
+	[IPC_AGENT_TYPES... IPC_AGENTS] = {0, no_texts},
 	[IPC_IMAGES] = {0, no_texts},
 	[IPC_REMOTE_CREATE... IPC_REMOTE_GONE] = {sizeof(struct ipc_remote), remote_texts},
 	[IPC_AUDIT_WRITE] = {sizeof(struct audit_entry), no_texts},

@@ -81,6 +81,7 @@ enum ipc_type {
 	IPC_NET_ASKS,	/* egress_record: waits for IPC_NET_ANSWER */
 	IPC_FOREIGN,	/* id: of another version of cloche; left alone, and so is its row */
 	IPC_SIGNER,	/* ipc_signer: role signer was started, or it says why it stores nothing */
+	IPC_AGENT_TYPES, /* fd: JSON (policy/document.h), at the start and after a reload */
 	IPC_AGENTS, /* fd: all agents, an array of ipc_agent; at the start and after each change */
 	IPC_IMAGES, /* fd: names and records of the store (image/listing.h) */
 	/* broker to role remote, about sandboxes that another service runs: ipc_remote */

@@ -39,15 +39,113 @@ static void take_stricter(struct tool_judgement *to, const struct tool_judgement
 		*to = *other;
 }
 
+/* ---- interceptors: one after the other, in the operator's order ---- */
+
+struct judging {
+	struct exchange *x;
+	char *tool;
+	json_t *call; /* as interceptors get it */
+	uint32_t next;
+	char name[CONFIG_NAME]; /* of the one that runs */
+	struct tool_judgement j;
+	mcp_judged done;
+	void *arg;
+};
+
+static void ask_next(struct judging *g);
+
+static void end_judging(struct judging *g)
+{
+	g->done(g->arg, &g->j);
+	json_decref(g->call);
+	free(g->tool);
+	free(g);
+}
+
+/* Whatever is no clear answer is a denial. */
+static void read_verdict(const struct judging *g, const json_t *answer, struct tool_judgement *ret)
+{
+	const char *verdict = body_text(answer, "verdict"), *reason = body_text(answer, "reason");
+
+	*ret = (struct tool_judgement){.verdict = TOOL_DENY};
+	snprintf(ret->rule, sizeof(ret->rule), "interceptor %s", g->name);
+	snprintf(ret->reason, sizeof(ret->reason), "the interceptor %s gave no verdict", g->name);
+	for (int v = TOOL_ALLOW; v <= TOOL_DENY; v++) {
+		if (!verdict || !str_equal(verdict, tool_verdict_name((enum tool_verdict)v)))
+			continue;
+		ret->verdict = (enum tool_verdict)v;
+		str_sanitise(ret->reason, sizeof(ret->reason), reason ? reason : g->name,
+			     strlen(reason ? reason : g->name));
+	}
+}
+
+static void take_verdict(struct judging *g, const json_t *answer)
+{
+	struct tool_judgement j;
+
+	read_verdict(g, answer, &j);
+	exchange_note(g->x, g->tool, tool_verdict_name(j.verdict), j.reason);
+	take_stricter(&g->j, &j);
+	ask_next(g);
+}
+
+static void add_part(void *to, const char *bytes, size_t len)
+{
+	buf_add(to, bytes, len);
+}
+
+static void on_interceptor(void *arg, struct result *r, const struct err *e)
+{
+	auto_buf struct buf b = {0};
+	json_auto_t *answer = NULL;
+
+	if (r && r->end.status == STATUS_EXITED && r->end.exit_code == 0)
+		capture_join(&r->out, add_part, &b);
+	if (b.len)
+		answer = json_loadb(buf_head(&b), b.len, JSON_REJECT_DUPLICATES, NULL);
+	take_verdict(arg, answer);
+}
+
+/* As the operator, whose program it is: it uses nothing of the caller's share. */
+static void ask_next(struct judging *g)
+{
+	static const struct caller operator= {
+		.name = "interceptor", .trust = 5, .net = NET_PUBLIC, .scopes = SCOPE_RUN};
+	const struct config *c = g->x->api->config;
+	auto_free char *task = NULL;
+	json_auto_t *body = NULL;
+	struct err e = {0};
+
+	if (g->next >= c->interceptor_count || g->j.verdict == TOOL_DENY) {
+		end_judging(g);
+		return;
+	}
+	memcpy(g->name, c->interceptors[g->next++], sizeof(g->name));
+	task = json_dumps(g->call, JSON_COMPACT);
+	body = json_pack("{s:s, s:s?}", "agent_type", g->name, "task", task);
+	if (!run_start(g->x->api, &operator, body, on_interceptor, g, &e))
+		take_verdict(g, NULL);
+}
+
 void mcp_judge(const struct mcp_question *q, mcp_judged done, void *arg)
 {
 	const struct config *c = q->x->api->config;
 	struct tool_judgement j, more;
+	struct judging *g;
 
 	judge_by_operator(c, &q->call, &j);
 	judge_by_caller(q->more_rules, &q->call, &more);
 	take_stricter(&j, &more);
 	if (c->tool_rule_count || q->more_rules)
 		exchange_note(q->x, q->call.tool, tool_verdict_name(j.verdict), j.reason);
-	done(arg, &j);
+	if (!c->interceptor_count || j.verdict == TOOL_DENY) {
+		done(arg, &j);
+		return;
+	}
+	g = must_alloc(calloc(1, sizeof(*g)));
+	*g = (struct judging){
+		.x = q->x, .tool = str_copy(q->call.tool), .j = j, .done = done, .arg = arg};
+	g->call = json_pack("{s:s, s:O?, s:s?, s:O?}", "tool", q->call.tool, "arguments",
+			    q->call.args, "cwd", q->call.cwd, "paths", q->call.paths);
+	ask_next(g);
 }

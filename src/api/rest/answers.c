@@ -115,6 +115,11 @@ static const struct {
 		       "sandbox:string elsewhere:boolean"},
 	{"TrustRule", "from:string to:string from_trust:integer to_trust:integer "
 		      "may_talk:boolean may_delegate:boolean"},
+	{"AgentTypes", "types:[AgentType]"},
+	{"AgentType", "type:string description:string? task:string? output:string? image:string? "
+		      "net:string? needs:[string]? hint:string? capture:[string]? memory:string? "
+		      "timeout:string? trust:integer?"},
+	{"AgentAnswer", "agent:string kind:string output record:object cleaned?:object"},
 	{"ToolVerdict", "verdict:string reason:string rule:string call?:object"},
 	{"ToolResult", "result:object"},
 	{"Tokens", "tokens:[Token]"},
@@ -209,6 +214,8 @@ static const struct {
 	{"POST /v1/agents/{id}/verify", "verifyMessage", "200:Verdict"},
 	{"GET /v1/agents/{id}/keys", "getAgentKeys", "200:AgentKeys"},
 	{"GET /v1/trust", "getTrust", "200:Trust"},
+	{"GET /v1/agent-types", "listAgentTypes", "200:AgentTypes"},
+	{"POST /mcp/agents/{type}", "runAgent", "200:AgentAnswer"},
 	{"POST /v1/tools/check", "checkToolCall", "200:ToolVerdict"},
 	{"POST /v1/tools/call", "callTool", "200:ToolResult"},
 	{"GET /v1/snapshots", "listSnapshots", "200:Snapshots"},

@@ -8,16 +8,25 @@
 
 #include "api/http/server.h"
 
+#include <assert.h>
 #include <sys/queue.h>
 
 #define SLOTS 32
 #define TASKS_MAX 10000
 #define RESULTS_MAX (64u << 20)
 
+static const struct body_table budget_table =
+	BODY_TABLE(BODY_ALONE, FIELD("cpu", BODY_TIME, "processor time"),
+		   FIELD("memory_seconds", BODY_COUNT, "megabytes of memory, times seconds"),
+		   FIELD("net_tx", BODY_WORD, "bytes sent"));
 const struct body_table v1_batch_table = BODY_TABLE(
 	BODY_ALONE,
 	NEEDED("tasks", BODY_ITEMS, "each as the body of /v1/run", .items = &v1_run_table),
-	FIELD("parallel", BODY_COUNT, "at most so many at one time (4)"));
+	FIELD("parallel", BODY_COUNT, "at most so many at one time (4)"),
+	FIELD("budget", BODY_OBJECT, "of all tasks together", .items = &budget_table));
+
+/* What all tasks of a batch have used, in the units of the record, and what they may; 0: no bound. */
+enum budget_kind { BUDGET_CPU_MS, BUDGET_MEMORY_MB_MS, BUDGET_NET_TX, BUDGET_COUNT };
 
 struct batch;
 
@@ -36,6 +45,8 @@ struct batch {
 	TAILQ_ENTRY(batch) all;
 	struct batch_task *tasks;
 	size_t count, next, active, ended, parallel, bytes;
+	uint64_t used[BUDGET_COUNT], most[BUDGET_COUNT];
+	char over[160]; /* the budget that is used up, or "" */
 	bool lines, gone;
 };
 
@@ -151,11 +162,69 @@ static void keep_record(struct batch_task *t, const struct result *r, const stru
 	buf_done(&out);
 }
 
+/* ---- the budget of all tasks ---- */
+
+static int read_budget(struct batch *b, const json_t *budget, struct err *e)
+{
+	const char *bytes = body_text(budget, "net_tx");
+	uint64_t cpu_ms = 0;
+
+	if (body_time(budget, "cpu", 0, &cpu_ms, e) < 0)
+		return -1;
+	if (bytes && parse_size(bytes, &b->most[BUDGET_NET_TX], e) < 0)
+		return err_field(e, ERR_INVALID, "net_tx", "net_tx: '%.40s' is not a size", bytes);
+	b->most[BUDGET_CPU_MS] = cpu_ms;
+	b->most[BUDGET_MEMORY_MB_MS] = body_count(budget, "memory_seconds", 0) * 1000;
+	return 0;
+}
+
+/* Adds what a task used; names the budget that is used up. */
+static void count_use(struct batch *b, const struct result *r)
+{
+	static const char *const names[] = {"cpu", "memory_seconds", "net_tx"};
+	double mb = (double)r->end.max_rss_bytes / (1 << 20);
+
+	static_assert(ARRAY_LEN(names) == BUDGET_COUNT, "a name per budget");
+	b->used[BUDGET_CPU_MS] += (uint64_t)r->end.cpu_ms;
+	b->used[BUDGET_MEMORY_MB_MS] += (uint64_t)(mb * r->end.duration_ms);
+	b->used[BUDGET_NET_TX] += r->net_tx_bytes;
+	for (size_t i = 0; i < BUDGET_COUNT && !b->over[0]; i++)
+		if (b->most[i] && b->used[i] >= b->most[i])
+			snprintf(b->over, sizeof(b->over),
+				 "budget: %s of all tasks together is used up", names[i]);
+}
+
+/* Tasks that run are ended, and the others do not begin: each is an error that says why. */
+static void end_by_budget(struct batch *b)
+{
+	struct err e = {0};
+
+	err_field(&e, ERR_LIMIT, "budget", "%s", b->over);
+	for (size_t i = 0; i < b->count; i++) {
+		struct batch_task *t = &b->tasks[i];
+
+		if (i >= b->next) {
+			t->batch = b;
+			t->index = i;
+		} else if (t->run) {
+			run_cancel(take_ptr(t->run));
+			b->active--;
+			b->rest->active--;
+		} else {
+			continue;
+		}
+		b->ended++;
+		keep_record(t, NULL, &e);
+	}
+	b->next = b->count;
+}
+
 static void on_task(void *arg, struct result *record, const struct err *e)
 {
 	struct batch_task *t = arg;
 	struct batch *b = t->batch;
 	struct rest *r = b->rest;
+	bool was_over = b->over[0];
 
 	t->run = NULL;
 	b->active--;
@@ -163,7 +232,11 @@ static void on_task(void *arg, struct result *record, const struct err *e)
 	b->ended++;
 	if (record)
 		metrics_run(r->api->metrics, t->started_ns);
+	if (record)
+		count_use(b, record);
 	keep_record(t, record, e);
+	if (b->over[0] && !was_over)
+		end_by_budget(b);
 	loop_task_add(r->api->loop, &r->task);
 	end_if_done(b);
 }
@@ -252,6 +325,7 @@ static void on_batch_gone(void *arg)
 void v1_batch(struct exchange *x)
 {
 	size_t count = json_array_size(json_object_get(x->json, "tasks"));
+	struct err e = {0};
 	struct batch *b;
 
 	if (!v1_body(x))
@@ -268,6 +342,10 @@ void v1_batch(struct exchange *x)
 	b->parallel = body_count(x->json, "parallel", 4);
 	b->parallel = b->parallel < 1 ? 1 : b->parallel;
 	b->lines = exchange_accepts(x, "application/x-ndjson");
+	if (read_budget(b, json_object_get(x->json, "budget"), &e) < 0) {
+		exchange_error(x, &e);
+		return;
+	}
 	TAILQ_INSERT_TAIL(&b->rest->batches, b, all);
 	exchange_on_gone(x, on_batch_gone, b);
 	if (b->lines) {

@@ -25,6 +25,11 @@ static const struct route routes[] = {
 	 "Runs many, so many at a time; application/x-ndjson streams results as they end",
 	 &v1_batch_table},
 
+	{"GET", "/v1/agent-types", v1_agent_types, READ, BODY_NONE, 0, "Lists agent types", NULL},
+	{"POST", "/mcp/agents/{type}", v1_agent_call, RUN, BODY_BYTES, ROUTE_OWN_BODY,
+	 "Gives a task to an agent of this type, in a sandbox of its own; raw=1: the record has "
+	 "its output as it is",
+	 &v1_agent_run_table},
 	{"POST", "/v1/tools/check", v1_tool_check, READ, BODY_JSON_BIG, 0,
 	 "What would come of a tool call: allow, deny, ask, or rewrite", &v1_tool_check_table},
 	{"POST", "/v1/tools/call", v1_tool_call, RUN | FILES, BODY_JSON_BIG, 0,

@@ -60,11 +60,12 @@ rest_handler v1_message_send, v1_message_read, v1_message_ack, v1_message_verify
 	v1_agent_keys; /* messages.c */
 rest_handler v1_exec;  /* exec.c */
 rest_handler v1_execs, v1_exec_inspect, v1_exec_kill, v1_exec_stream, v1_exec_stdin, v1_exec_signal,
-	v1_exec_resize;			  /* execs.c */
-rest_handler v1_exec_ws;		  /* exec_ws.c */
-rest_handler v1_tool_check, v1_tool_call; /* api/mcp/plain.c */
-rest_handler v1_run;			  /* run_task.c */
-rest_handler v1_batch;			  /* batch.c */
+	v1_exec_resize;			    /* execs.c */
+rest_handler v1_exec_ws;		    /* exec_ws.c */
+rest_handler v1_agent_types, v1_agent_call; /* agent_types.c */
+rest_handler v1_tool_check, v1_tool_call;   /* api/mcp/plain.c */
+rest_handler v1_run;			    /* run_task.c */
+rest_handler v1_batch;			    /* batch.c */
 rest_handler v1_file_get, v1_file_put, v1_file_delete, v1_file_mkdir, v1_file_move,
 	v1_file_chmod; /* files.c */
 rest_handler v1_file_search, v1_file_list, v1_file_get_tar, v1_file_put_tar,
@@ -82,6 +83,7 @@ int v1_read_network(const struct sandbox *s, const json_t *body, struct sandbox_
 /* The names in "secrets": before the spec is finished (it has a network then), and behind that. */
 int v1_imply_network(const json_t *body, struct sandbox_spec *s, struct err *e);
 int v1_take_secrets(const json_t *body, struct sandbox_spec *s, struct err *e);
+extern const struct body_table v1_agent_run_table;
 extern const struct body_table v1_tool_check_table, v1_tool_call_table;
 extern const struct body_table v1_network_table, v1_question_table;
 extern const struct body_table v1_create_table, v1_patch_table, v1_timeout_table, v1_snapshot_table,
@@ -90,6 +92,18 @@ extern const struct body_table v1_create_table, v1_patch_table, v1_timeout_table
 	v1_chmod_table, v1_search_table, v1_secret_create_table, v1_secret_put_table,
 	v1_volume_table, v1_agent_create_table, v1_agent_patch_table, v1_image_pull_table,
 	v1_image_tag_table, v1_message_table, v1_verify_table;
+
+/* ---- agent types (agent_types.c) ---- */
+/* Takes what the broker read; types that are not right are left out. */
+void agent_types_take(struct api *api, const char *text, size_t len);
+/*
+ * A body with agent_type and task as one of /v1/run. A type may lower the trust of who runs it. NULL: e names the
+ * field.
+ */
+json_t *agent_run_body(const struct api *api, struct caller *who, const json_t *call,
+		       struct err *e);
+/* The record as JSON; without what it printed, unless raw. */
+json_t *run_record_json(const struct result *r, bool raw);
 
 /* ---- shared between files ---- */
 /* Fills in the options that a body gives; spec is finished. */

@@ -41,7 +41,11 @@ const struct body_table v1_run_table = BODY_TABLE(
 	FIELD("warm", BODY_TEXT,
 	      "off: not in a sandbox that was prepared; only: in such a one, as `cloche run "
 	      "--empty`, or 503"),
-	FIELD("encoding", BODY_TEXT, "base64: output as base64 in the result"));
+	FIELD("encoding", BODY_TEXT, "base64: output as base64 in the result"),
+	FIELD("agent_type", BODY_TEXT, "instead of a command: an agent of this type"),
+	FIELD("task", BODY_STRING, "with agent_type: what it is to do"),
+	FIELD("agent_name", BODY_TEXT, "with agent_type: what this one is called"),
+	FIELD("system_prompt", BODY_TEXT, "with agent_type: what it is to be"));
 
 struct put_file {
 	char *path, *owned; /* owned: its bytes, or NULL */
@@ -423,12 +427,24 @@ static int read_snippet(struct run *r, const struct sandbox_spec *s, struct err 
 	return 0;
 }
 
+/* Without a type they would be taken no notice of; with one, the body was made from them. */
+static int refuse_agent(const json_t *body, struct err *e)
+{
+	static const char *const names[] = {"task", "agent_name", "system_prompt"};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (body_has(body, names[i]))
+			return err_field(e, ERR_INVALID, names[i], "%s: needs agent_type",
+					 names[i]);
+	return 0;
+}
+
 static int read_body(struct run *r, struct create_options *o, struct err *e)
 {
 	uint64_t most_ms = r->api->config->max_ttl_ms;
 
-	if (body_check(r->body, &v1_run_table, e) < 0 || read_files(r, e) < 0 ||
-	    read_command(r, e) < 0)
+	if (body_check(r->body, &v1_run_table, e) < 0 || refuse_agent(r->body, e) < 0 ||
+	    read_files(r, e) < 0 || read_command(r, e) < 0)
 		return -1;
 	o->spec.root = ROOT_RO;
 	if (v1_create_options(r->body, &v1_run_table, o, e) < 0 || read_snippet(r, &o->spec, e) < 0)
@@ -606,9 +622,14 @@ struct run *run_start(struct api *api, const struct caller *who, json_t *body, r
 	struct run *r = must_alloc(calloc(1, sizeof(*r)));
 	struct create_options o;
 
-	*r = (struct run){.api = api, .who = *who, .body = json_incref(body), .done = done};
-	r->arg = arg;
-	create_options_for(&o, api->manager, who);
+	*r = (struct run){.api = api, .who = *who, .done = done, .arg = arg};
+	r->body = body_has(body, "agent_type") ? agent_run_body(api, &r->who, body, e)
+					       : json_incref(body);
+	if (!r->body) {
+		run_free(r);
+		return NULL;
+	}
+	create_options_for(&o, api->manager, &r->who);
 	if (read_body(r, &o, e) < 0) {
 		create_options_done(&o);
 		run_free(r);

@@ -2,6 +2,7 @@
 #include "cli/operator/cloched.h"
 
 #include "cli/cli.h"
+#include "cli/verbs/agent_run.h"
 #include "cli/verbs/client_verb.h"
 
 static char *agent_path(const char *name)
@@ -117,7 +118,47 @@ static const struct verb_option register_options[] = {
 };
 static const struct verb_option json_option[] = {{"json", 0, NULL, "print JSON", NULL}};
 
+static const struct column type_columns[] = {
+	{"TYPE", "type", COLUMN_TEXT},	   {"TASK", "task", COLUMN_TEXT},
+	{"OUTPUT", "output", COLUMN_TEXT}, {"NETWORK", "net", COLUMN_TEXT},
+	{"NEEDS", "needs", COLUMN_TEXT},   {"WHAT", "description", COLUMN_TEXT},
+};
+
+static const struct verb_option run_options[] = {
+	{"name", 0, "NAME", "what this one is called", NULL},
+	{"system", 0, "TEXT", "what it is to be: its system prompt", NULL},
+	{"env", 'e', "K[=V]", "a variable for it", NULL},
+	{"capture", 0, "GLOB", "put matching files into the record", NULL},
+	{"memory", 'm', "SIZE", "less memory than its type has", NULL},
+	{"cpus", 0, "N", "fewer processors", NULL},
+	{"timeout", 't', "TIME", "less time", NULL},
+	{"tasks", 0, "FILE",
+	 "a task in each line, as a JSON string or an object with task; -: stdin", NULL},
+	{"parallel", 'p', "N", "of --tasks: at most so many at one time (4)", "4"},
+	{"journal", 0, "FILE", "of --tasks: results go there, and what it has is not run again",
+	 NULL},
+	{"budget", 0, "KEY=VALUE", "of --tasks: cpu, memory_seconds or net_tx of each 500 together",
+	 NULL},
+	{"json", 0, NULL, "print the whole answer", NULL},
+};
+
 static const struct verb parts[] = {
+	{.name = "run",
+	 .line = "cloche agent run [OPTIONS] TYPE [TASK|-]",
+	 .about =
+		 "Gives a task to an agent in a sandbox of its own. With --tasks: a file of tasks.",
+	 .run = agent_run,
+	 ARGS(1, 2),
+	 OPTIONS(run_options)},
+	{.name = "ls",
+	 .line = "cloche agent ls [--json]",
+	 .about = "Lists agent types.",
+	 .run = verb_list,
+	 .request = "GET /v1/agent-types",
+	 .member = "types",
+	 COLUMNS(type_columns),
+	 ARGS(0, 0),
+	 OPTIONS(json_option)},
 	{.name = "register",
 	 .line = "cloche agent register [OPTIONS] NAME",
 	 .about = "Registers an agent. Only admins may.",
@@ -143,7 +184,10 @@ static const struct verb parts[] = {
 
 const struct verb verb_agent = {
 	.about =
-		"usage: cloche agent register [OPTIONS] NAME         give an agent a trust level\n"
+		"usage: cloche agent run [OPTIONS] TYPE [TASK|-]      give an agent a task\n"
+		"       cloche agent run --tasks FILE TYPE           many tasks\n"
+		"       cloche agent ls                              agent types\n"
+		"       cloche agent register [OPTIONS] NAME         give an agent a trust level\n"
 		"       cloche agent unregister NAME...              forget agents\n"
 		"       cloche agent trust [NAME LEVEL | FROM TO]    levels, and what they allow\n",
 	PARTS(parts),

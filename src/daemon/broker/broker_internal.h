@@ -436,6 +436,7 @@ void front_done(struct daemon *d, struct requester who, const char *id, const st
 /* The configuration and the tokens, after each change. */
 void front_send_config(struct daemon *d);
 void front_send_tokens(struct daemon *d);
+void front_send_agent_types(struct daemon *d);
 
 /* ---- signer_side.c: requests about secrets go on to role signer ---- */
 bool signer_is_wanted(const struct daemon *d);

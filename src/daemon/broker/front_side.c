@@ -2,6 +2,9 @@
 #include "base/log.h"
 #include "daemon/broker/broker_internal.h"
 
+#include "policy/document.h"
+#include "policy/policy.h"
+
 #include <sys/mman.h>
 
 #define MOST_WAITING 20000 /* a front that leaves so many messages unread is stuck */
@@ -152,6 +155,27 @@ void front_send_config(struct daemon *d)
 		send_front(d, &m, fd);
 }
 
+static void leave_out(const char *file, const struct err *e)
+{
+	log_error("agent type left out", "file", file, "error", e->msg);
+}
+
+/* The front reads no file, so it gets what the operator's have in them. */
+void front_send_agent_types(struct daemon *d)
+{
+	struct ipc m = {.type = IPC_AGENT_TYPES};
+	auto_free char *shipped = policy_find_shipped_directory("agents");
+	const char *const dirs[] = {shipped, d->config->agent_types};
+	json_auto_t *all = documents_read(dirs, ARRAY_LEN(dirs), leave_out);
+	auto_free char *text = json_dumps(all, JSON_COMPACT);
+	auto_close int fd = memfd_create("agent-types", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	if (!text || fd < 0 || io_write_all(fd, text, strlen(text)) < 0 || io_seal(fd) < 0)
+		log_error("cannot hand on the agent types");
+	else
+		send_front(d, &m, fd);
+}
+
 static void send_listeners(struct daemon *d)
 {
 	for (size_t i = 0; i < d->listener_count; i++) {
@@ -192,6 +216,7 @@ void front_attach(struct daemon *d, int sock)
 		.loop = d->loop, .on_message = on_message, .on_broken = on_broken, .arg = d};
 	ipc_channel_open(&f->channel, sock);
 	front_send_config(d);
+	front_send_agent_types(d);
 	front_send_tokens(d);
 	images_tell_all(d);
 	send_listeners(d);

@@ -235,6 +235,7 @@ static void reload_config(struct daemon *d)
 		egress_send_settings(d);
 	network_judge_all(d);
 	front_send_config(d);
+	front_send_agent_types(d);
 	front_send_tokens(d);
 	agents_tell_front(d);
 	log_info("configuration read again", "file", d->config_file);

@@ -10,6 +10,7 @@
 
 #include "agent/mail.h"
 #include "api/http/server.h"
+#include "api/rest/rest.h"
 #include "audit/audit.h"
 #include "auth/tokens.h"
 #include "base/log.h"
@@ -19,6 +20,7 @@
 #include "store/store.h"
 
 #define TOKENS_TEXT_MAX (8u << 20)
+#define AGENT_TYPES_TEXT_MAX (64u << 20)
 #define DRAIN_LOOK_MS 20
 #define FAREWELL_MS 20
 #define WAITING 256
@@ -87,6 +89,17 @@ static void take_tokens(struct front *f, int fd)
 		log_error("tokens refused", "error", e.msg);
 	else
 		server_cut_revoked(f->api.server);
+}
+
+static void take_agent_types(struct front *f, int fd)
+{
+	auto_free char *text = NULL;
+	size_t len = 0;
+
+	if (io_read_whole(fd, AGENT_TYPES_TEXT_MAX, &text, &len) == 0)
+		agent_types_take(&f->api, text, len);
+	else
+		log_error("agent types refused", "error", strerror(errno));
 }
 
 /* Without a list that makes sense the earlier one holds; the broker judges by its own. */
@@ -194,6 +207,9 @@ static void on_news(void *arg, const struct ipc *m, int fd)
 		break;
 	case IPC_TOKENS:
 		take_tokens(f, fd);
+		break;
+	case IPC_AGENT_TYPES:
+		take_agent_types(f, fd);
 		break;
 	case IPC_AGENTS:
 		take_agents(f, fd);

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import os
 
 import harness
 
@@ -150,6 +151,90 @@ class Call(Tools):
         r = self.d.post("/v1/tools/call", {"tool": "Bash", "arguments": {"command": "true"}}, token=token)
         self.assertEqual(r.status, 403)
         self.assertEqual(self.d.post("/v1/tools/check", {"tool": "x"}, token=token).status, 200)
+
+
+GUARD = """command: [python3, /tmp/.cloche/guard.py]
+timeout: 2s
+files:
+  - path: /tmp/.cloche/guard.py
+    content: |
+      import json, sys, time
+      call = json.load(sys.stdin)
+      text = json.dumps(call["arguments"])
+      if "sleep" in text: time.sleep(60)
+      if "crash" in text: sys.exit(1)
+      if "chatter" in text: print("well,")
+      if "odd" in text: print(json.dumps({"verdict": "maybe"})); sys.exit()
+      for word in ("deny", "ask"):
+          if word in text: print(json.dumps({"verdict": word, "reason": "guard says " + word})); sys.exit()
+      print(json.dumps({"verdict": "allow"}))
+"""
+SECOND = """command: [python3, -c, 'import json, sys; t = sys.stdin.read(); print(json.dumps({"verdict": "deny" if "second" in t else "allow", "reason": "2"}))']
+"""
+
+
+class Interceptors(harness.Case):
+    """External programs judge, in sandboxes of their own, in order; whatever else they do is a denial."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = harness.Daemon()
+        types = os.path.join(cls.daemon.dir, "types")
+        os.mkdir(types)
+        for name, text in (("guard", GUARD), ("second", SECOND)):
+            with open(os.path.join(types, name + ".yaml"), "w", encoding="utf-8") as f:
+                f.write(text)
+        cls.daemon.config = "agents: {types: %s}\ntools: {interceptors: [guard, second]}\n" % types
+        cls.daemon.start()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.daemon.stop()
+        cls.daemon.remove()
+
+    def verdict(self, word):
+        r = self.daemon.post("/v1/tools/check", {"tool": "Tool-" + word, "arguments": {"x": word}})
+        self.assertEqual(r.status, 200, r)
+        return r.json["verdict"], r.json["reason"]
+
+    def test_verdicts_of_a_chain(self):
+        self.assertEqual(self.verdict("fine")[0], "allow")
+        self.assertEqual(self.verdict("deny"), ("deny", "guard says deny"))
+        self.assertEqual(self.verdict("ask"), ("ask", "guard says ask"))
+        self.assertEqual(self.verdict("second"), ("deny", "2"))
+
+    def test_fails_closed(self):
+        for word in ("crash", "chatter", "odd", "sleep"):
+            verdict, reason = self.verdict(word)
+            self.assertEqual((verdict, "guard gave no verdict" in reason), ("deny", True), word)
+
+    def test_calls_and_sessions_obey(self):
+        r = self.daemon.post("/v1/tools/call", {"tool": "Bash", "arguments": {"command": "echo deny"}})
+        self.assertError(r, 403, "denied")
+        r = self.daemon.post("/v1/tools/call", {"tool": "Bash", "arguments": {"command": "echo hello"}})
+        self.assertEqual(r.json["result"]["structuredContent"]["stdout"], "hello\n")
+
+    def test_an_entry_for_each_verdict(self):
+        self.verdict("second")
+
+        def entries():
+            found = self.daemon.get("/v1/audit?target=Tool-second").json["records"]
+            return [e["verdict"] for e in found if e["what"] == "tool"]
+
+        harness.until(lambda: len(entries()) >= 2)
+        self.assertEqual(entries()[-2:], ["allow", "deny"])
+
+
+class Missing(harness.Case):
+    def test_an_interceptor_that_is_not_there_denies(self):
+        daemon = harness.Daemon("tools: {interceptors: [nobody]}\n")
+        daemon.start()
+        try:
+            r = daemon.post("/v1/tools/check", {"tool": "x", "arguments": {}})
+            self.assertEqual(r.json["verdict"], "deny")
+        finally:
+            daemon.stop()
+            daemon.remove()
 
 
 class Sessions(Tools):
