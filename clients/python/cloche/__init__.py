@@ -13,6 +13,7 @@ A daemon is used if one runs (CLOCHE_URL, else the unix sockets of the system an
 the `cloche` command. What cloche could not do raises ClocheError; a program that fails does not: its
 SandboxResult says how it ended, what was refused and why.
 """
+from .agents import AgentResult, SandboxedAgentExecutor
 from .asynchronous import AsyncSandbox, AsyncSandboxManager
 from .connection import connect
 from .errors import ClocheError
@@ -22,6 +23,7 @@ from .runner import SandboxConfig, SandboxRunner
 from .sandbox import Sandbox, SandboxManager
 
 __all__ = [
+    "AgentResult",
     "AsyncSandbox",
     "AsyncSandboxManager",
     "ClocheError",
@@ -31,6 +33,7 @@ __all__ = [
     "SandboxManager",
     "SandboxResult",
     "SandboxRunner",
+    "SandboxedAgentExecutor",
     "connect",
     "validate_mount",
 ]

@@ -2,11 +2,13 @@
 
 
 class ClocheError(Exception):
-    """kind: invalid, denied, not_found, conflict, limit, unsupported, system, unreachable, ..."""
+    """kind: invalid, denied, not_found, conflict, limit, unsupported, system, unreachable, ...
+    fault: cloche (may be tried again), caller, program; None: it is not known."""
 
-    def __init__(self, message, kind="system", field=None, status=None):
+    def __init__(self, message, kind="system", field=None, status=None, fault=None):
         super().__init__(message)
         self.message, self.kind, self.field, self.status = message, kind, field, status
+        self.fault = fault
 
     @classmethod
     def from_answer(cls, answer, status=None):
@@ -14,4 +16,5 @@ class ClocheError(Exception):
         error = answer.get("error") if isinstance(answer, dict) else None
         if not isinstance(error, dict):
             return cls("cloche answered with status %s" % status, status=status)
-        return cls(str(error.get("message")), str(error.get("kind", "system")), error.get("field"), status)
+        return cls(str(error.get("message")), str(error.get("kind", "system")), error.get("field"), status,
+                   error.get("fault"))
