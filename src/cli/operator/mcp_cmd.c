@@ -635,6 +635,8 @@ int cmd_mcp(int argc, char **argv)
 	struct err e = {0};
 	int rc;
 
+	if (mcp_is_server(argc, argv))
+		return mcp_server(argc, argv);
 	rc = mcp_options_read(&b.options, argc, argv, &e);
 	if (rc > 0) {
 		fputs(mcp_usage, stdout);

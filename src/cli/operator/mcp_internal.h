@@ -24,6 +24,10 @@ extern const char mcp_usage[];
 int mcp_options_read(struct mcp_options *ret, int argc, char **argv, struct err *e);
 void mcp_options_done(struct mcp_options *o);
 
+/* ---- a user's own server in a sandbox (mcp_server_cmd.c) ---- */
+bool mcp_is_server(int argc, char **argv);
+int mcp_server(int argc, char **argv);
+
 /* ---- requests ---- */
 
 /*

@@ -71,13 +71,16 @@ static void resolve_env(struct sandbox_spec *s)
 }
 
 const char mcp_usage[] =
-	"usage: cloche mcp [--private] [OPTIONS]\n\n"
+	"usage: cloche mcp [--private] [OPTIONS]\n"
+	"       cloche mcp --server NAME [OPTIONS of cloche run] -- COMMAND [ARG...]\n\n"
 	"An MCP server on standard input and output: tools with which a model runs code and "
 	"commands\n"
 	"in a sandbox of this client. Uses the daemon that runs (CLOCHE_URL, CLOCHE_TOKEN, or its\n"
 	"socket), else one of its own that ends with it. What the model may do is set here, and "
 	"only\n"
 	"here; it cannot ask for more.\n\n"
+	"  --server NAME           run this MCP server (stdio) in a sandbox, and pass its messages on\n"
+	"  --tool-rule RULE        what a tool call may be; docs/agents.md\n"
 	"  --private               a daemon of its own in any case\n"
 	"  -w, --workspace DIR     show DIR as /workspace; writes go to it (implies --private)\n"
 	"  -v, --mount SRC:DST[:rw]   show a file or directory (implies --private)\n"
