@@ -238,6 +238,35 @@ static void come_up(struct job *j)
 	job_end(j, NULL);
 }
 
+static void on_services(void *arg, const struct err *e)
+{
+	struct job *j = arg;
+
+	if (!job_is_current(j))
+		job_end(j, NULL);
+	else if (e)
+		boot_failed(j, e);
+	else
+		come_up(j);
+}
+
+/* Last: they find everything as commands do. */
+static void start_services(struct job *j)
+{
+	static const struct call_ops ops = {.on_end = on_services};
+	const struct list *lines = &j->s->o.services;
+	auto_buf struct buf b = {0};
+
+	if (!lines->count || !j->s->link) {
+		come_up(j);
+		return;
+	}
+	pack_u32(&b, (uint32_t)lines->count);
+	for (size_t i = 0; i < lines->count; i++)
+		pack_str(&b, lines->items[i]);
+	link_call(j->s->link, G_SERVICES, buf_head(&b), b.len, &ops, j);
+}
+
 static void on_network(struct job *j, const struct err *e)
 {
 	if (e) {
@@ -245,7 +274,7 @@ static void on_network(struct job *j, const struct err *e)
 		return;
 	}
 	network_is(j->s, j->reply->network.mode, j->reply->network.how);
-	come_up(j);
+	start_services(j);
 }
 
 static void on_given(struct job *j, const struct err *e)
@@ -260,7 +289,7 @@ static void on_given(struct job *j, const struct err *e)
 static void bring_network(struct job *j)
 {
 	if (j->s->o.spec.net == NET_NONE)
-		come_up(j);
+		start_services(j);
 	else
 		secrets_give(j, on_given);
 }

@@ -460,6 +460,7 @@ void create_options_init(struct create_options *o, const struct manager *m)
 void create_options_done(struct create_options *o)
 {
 	spec_done(&o->spec);
+	list_done(&o->services);
 	json_decref(o->metadata);
 	json_decref(o->door_data);
 	list_done(&o->env);

@@ -35,10 +35,11 @@ enum sandbox_state {
 struct create_options {
 	struct sandbox_spec spec; /* finished; limits, root, image, require ...; taken over */
 	char name[IPC_NAME];
-	char door[8];	     /* "rest" "e2b" "mcp" */
-	json_t *metadata;    /* object of strings, or NULL; taken over */
-	struct list env;     /* K=V for every command; taken over */
-	struct list publish; /* [ADDRESS:]PORT:PORT (net/publish.h); taken over */
+	char door[8];	      /* "rest" "e2b" "mcp" */
+	json_t *metadata;     /* object of strings, or NULL; taken over */
+	struct list env;      /* K=V for every command; taken over */
+	struct list services; /* lines for a shell that run all the time; taken over */
+	struct list publish;  /* [ADDRESS:]PORT:PORT (net/publish.h); taken over */
 	struct list
 		placeholders; /* NAME=TEXT, of spec.secrets, which has names only; the manager's own */
 	json_t *door_data;    /* private data of its door: stored, never shown; taken over */

@@ -160,6 +160,8 @@ json_t *sandbox_describe(const struct sandbox *s)
 		json_object_set_new(o, "notes", json_pack("[s]", images_note(s)));
 	if (s->o.image_id[0] && !is_remote)
 		json_object_set_new(o, "image_id", json_string(s->o.image_id));
+	if (s->o.services.count)
+		list_out(&s->o.services, "services", o);
 	list_out(&s->o.publish, "publish", o);
 	json_object_set_new(o, "secrets", secrets_names(&spec->secrets));
 	json_object_set_new(o, "agent", s->o.agent[0] ? json_string(s->o.agent) : json_null());
@@ -310,6 +312,7 @@ static json_t *options_out(const struct create_options *c)
 	}
 	list_out(&c->env, "env", o);
 	list_out(&c->publish, "publish", o);
+	list_out(&c->services, "services", o);
 	list_out(&c->spec.secrets, "secrets", o);
 	list_out(&c->placeholders, "placeholders", o);
 	list_out(&c->spec.tmpfs, "tmpfs", o);
@@ -335,6 +338,7 @@ static void options_in(const json_t *o, struct create_options *c)
 			  &c->volumes[c->volume_count++]);
 	list_in(o, "env", &c->env);
 	list_in(o, "publish", &c->publish);
+	list_in(o, "services", &c->services);
 	list_in(o, "secrets", &c->spec.secrets);
 	list_in(o, "placeholders", &c->placeholders);
 	list_in(o, "tmpfs", &c->spec.tmpfs);

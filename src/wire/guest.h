@@ -137,6 +137,11 @@ enum guest_type {
 	 * only shows in lists of commands. No terminal, shell or session.
 	 */
 	G_FORK,
+	/*
+	 * u32 n, n x str: lines for a shell, which run from now on in place of those before, and are started
+	 * again when they end -> G_OK
+	 */
+	G_SERVICES,
 	/* ---- both ways ---- */
 	G_DATA = 64,
 	G_CLOSE,  /* no more G_DATA from here */

@@ -24,6 +24,7 @@ sys.dont_write_bytecode = True
 
 import cl  # noqa: E402
 import harness  # noqa: E402
+import images  # noqa: E402
 import netlab  # noqa: E402
 
 CLIENTS = os.path.join(TOP, "build", "clients")
@@ -31,6 +32,7 @@ SUMMARY = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped")
 PROGRAMS = sorted(os.path.basename(path) for path in glob.glob(os.path.join(HERE, "*.mjs"))
                   if not path.endswith("/check.mjs")) + ["e2b_bad_input.py"]
 SURVIVE = "e2b_survive.mjs"  # in two parts, between which the daemon is killed
+IMAGES = "images.mjs"  # with images that are imported before
 PROVIDER = "provider.mjs"  # a second daemon has its sandboxes run by the first
 TLS = "tls.mjs"  # in the laboratory, where the daemon has a domain
 SECRETS = "secrets.mjs"  # in a sandbox in the laboratory
@@ -235,6 +237,34 @@ def run_network(program):
     return result
 
 
+def host_image():
+    """An image with a few programs of the host, as docker save writes it."""
+    files = set()
+    for name in ("bash", "cat", "id", "stat", "touch", "chown", "rm", "ls"):
+        path = os.path.realpath(shutil.which(name))
+        files.add((path, "/bin/" + name))
+        for lib in re.findall(r"(/\S+) \(0x", subprocess.run(["ldd", path], capture_output=True, text=True).stdout):
+            files.add((os.path.realpath(lib), lib))
+    entries = [images.directory(d) for d in ("bin", "etc", "root")]
+    entries.append(images.entry("etc/marker", data=b"of the image\n"))
+    for path, inside in sorted(files):
+        with open(path, "rb") as data:
+            entries.append(images.entry(inside.lstrip("/"), data=data.read(), mode=0o755))
+    run = {"Env": ["PATH=/bin", "GREETING=hello"], "User": "root"}
+    return images.saved([images.layer(*entries)], run, ["tool:1"])
+
+
+def run_images(daemon, env, program):
+    env["ROOT_API_KEY"] = daemon.token("images-root", "--e2b", "--root")
+    archive = host_image()
+    for key in (env["E2B_API_KEY"], env["ROOT_API_KEY"]):
+        made = daemon.put("/v1/images", archive, token=key)
+        if made.status != 201:
+            say(f"FAIL {program}: {made}")
+            return 0, 1, 0
+    return run_once(env, program)
+
+
 def run(daemon, program):
     say(f"-- {program}")
     if program == SECRETS:
@@ -244,6 +274,8 @@ def run(daemon, program):
     if program == TLS:
         return run_tls(program)
     env = environment(daemon, program.split(".")[0])
+    if program == IMAGES:
+        return run_images(daemon, env, program)
     if program == PROVIDER:
         return run_provider(daemon, env, program)
     if program != SURVIVE:

@@ -14,20 +14,18 @@ static bool is_builtin(const char *template)
 	return false;
 }
 
-/* Every image of the operator is a template. */
-static bool is_image(const struct config *c, const char *template)
+/* Every image of the operator's, and of the caller's own, is a template. */
+static bool is_image(const struct exchange *x, const char *template)
 {
-	for (uint32_t i = 0; i < c->image_count; i++)
-		if (str_equal(c->images[i].name, template))
-			return true;
-	return false;
+	return !str_equal(template, "host") &&
+	       manager_has_image(x->api->manager, &x->caller, template);
 }
 
 void e2b_alias(struct exchange *x)
 {
 	const char *alias = x->params[0];
 
-	if (is_builtin(alias) || is_image(x->api->config, alias))
+	if (is_builtin(alias) || is_image(x, alias))
 		exchange_json(x, 200,
 			      must_alloc(json_pack("{s:s,s:b}", "templateID", alias, "public", 1)));
 	else
@@ -139,6 +137,28 @@ static int refuse_unsupported(const json_t *in, struct err *e)
 	return 0;
 }
 
+static bool may_be_root(const struct exchange *x)
+{
+	return x->caller.root || !x->caller.token[0];
+}
+
+/*
+ * E2B's default user is `user`, whatever the image says. With root inside, `user: "root"` is root: if the token has
+ * the right, and the root is not the host's.
+ */
+static int take_template(const struct exchange *x, struct create_options *o, const char *template,
+			 struct err *e)
+{
+	o->keeps_user = true;
+	if (spec_set(&o->spec, "workdir", "/home/user", e) < 0)
+		return -1;
+	if (is_builtin(template) || !is_image(x, template))
+		return 0;
+	if (may_be_root(x) && spec_set(&o->spec, "user", "root", e) < 0)
+		return -1;
+	return spec_set(&o->spec, "image", template, e);
+}
+
 /* Reads everything but the template. */
 static int read_request(const struct exchange *x, struct create_options *o, const char *template,
 			struct err *e)
@@ -170,13 +190,12 @@ static int read_request(const struct exchange *x, struct create_options *o, cons
 					 "network",
 					 json_is_object(network) ? json_deep_copy(network) : NULL));
 	keep_note(o->door_data, note);
-	if ((is_image(x->api->config, template) && spec_set(&o->spec, "image", template, e) < 0) ||
-	    spec_set(&o->spec, "workdir", "/home/user", e) < 0)
-		return -1;
-	return spec_finish(&o->spec, e);
+	return take_template(x, o, template, e) < 0 ? -1 : spec_finish(&o->spec, e);
 }
 
 /* ---- a new sandbox: programs that E2B's templates have under another name ---- */
+
+static const struct file_mode users_home = {.mode = UINT32_MAX, .uid = 1000, .gid = 1000};
 
 struct newborn {
 	struct exchange *x;
@@ -246,6 +265,12 @@ static void python_seen(void *arg, const struct answer *a, const struct err *e)
 		place_python(b, NULL, NULL);
 }
 
+/* With root inside the home is root's at first, but E2B's default user is another one. */
+static void home_given(void *arg, const struct answer *a, const struct err *e)
+{
+	python_seen(arg, NULL, NULL);
+}
+
 static void sandbox_made(void *arg, struct sandbox *s, const struct err *e)
 {
 	struct exchange *x = arg;
@@ -259,12 +284,31 @@ static void sandbox_made(void *arg, struct sandbox *s, const struct err *e)
 	b->x = x;
 	snprintf(b->id, sizeof(b->id), "%s", sandbox_id(s));
 	exchange_also_free(x, b, NULL);
-	python_seen(b, NULL, NULL);
+	if (spec_wants_root(sandbox_spec(s)))
+		call_chmod(s, "/home/user", &users_home, home_given, b);
+	else
+		python_seen(b, NULL, NULL);
 }
 
 static void make_sandbox(struct exchange *x)
 {
 	manager_create(x->api->manager, &x->caller, x->data, sandbox_made, x);
+}
+
+/* A snapshot of an image: as with the image itself. */
+static void take_root(const struct exchange *x, struct create_options *o, const json_t *listing)
+{
+	const json_t *all = json_object_get(listing, "snapshots"), *one;
+	struct err ignored;
+	size_t i;
+
+	json_array_foreach (all, i, one) {
+		const char *image = json_string_value(json_object_get(one, "image"));
+
+		if (str_equal(json_string_value(json_object_get(one, "id")), o->snapshot) &&
+		    image && str_starts(image, "sha256:") && may_be_root(x))
+			(void)!spec_set(&o->spec, "user", "root", &ignored);
+	}
 }
 
 static void create_from_snapshot(void *arg, json_t *value, const struct err *e)
@@ -276,6 +320,7 @@ static void create_from_snapshot(void *arg, json_t *value, const struct err *e)
 
 	if (id) {
 		snprintf(o->snapshot, sizeof(o->snapshot), "%s", id);
+		take_root(x, o, value);
 		make_sandbox(x);
 	} else {
 		e2b_fail(x, 404, "template '%.80s' not found", template);
@@ -297,7 +342,7 @@ void e2b_create(struct exchange *x)
 	create_options_for(o, x->api->manager, &x->caller);
 	if (read_request(x, o, template, &e) < 0)
 		exchange_error(x, &e);
-	else if (is_builtin(template) || is_image(x->api->config, template))
+	else if (is_builtin(template) || is_image(x, template))
 		make_sandbox(x);
 	else
 		manager_own_snapshots(x->api->manager, &x->caller, create_from_snapshot, x);

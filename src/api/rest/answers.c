@@ -37,7 +37,8 @@ static const struct {
 	 "network:string? root:string? disk_type:string layers:object? exit_code:integer? "
 	 "idle_timeout:number? "
 	 "on_timeout:string auto_resume:boolean publish:[string] secrets:[string] "
-	 "agent:string? reason:string? image_id?:string notes?:[string]"},
+	 "agent:string? reason:string? image_id?:string "
+	 "notes?:[string] services?:[string]"},
 	{"Limits", "memory:integer? cpus:number? pids:integer? disk:integer? timeout:number? "
 		   "cpu_time:number? open_files:integer? file_size:integer? output_limit:integer?"},
 	{"Sandboxes", "sandboxes:[Sandbox] cursor:string?"},

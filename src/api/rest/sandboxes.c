@@ -12,6 +12,8 @@
 #define LIST_MAX 1000
 #define METADATA_MAX 64
 #define PUBLISH_MAX 16
+#define SERVICES_MAX 16
+#define SERVICE_BYTES 2048
 
 const struct body_table v1_volume_table =
 	BODY_TABLE(BODY_ALONE, NEEDED("name", BODY_TEXT, "as the operator named it"),
@@ -33,6 +35,9 @@ const struct body_table v1_create_table = BODY_TABLE(
 	FIELD("publish", BODY_LIST,
 	      "ports of the host that lead into it: [ADDRESS:]PORT:PORT, the host's first"),
 	FIELD("agent", BODY_TEXT, "the registered agent that runs in it"),
+	FIELD("services", BODY_LIST,
+	      "lines for a shell that run as long as the sandbox: started with it, and again when "
+	      "they end"),
 	FIELD("snapshot", BODY_TEXT,
 	      "start from the files of this snapshot: its id, or the newest of its name"));
 
@@ -100,6 +105,21 @@ static int take_publish(const json_t *body, struct create_options *o, struct err
 	}
 	list_done(&texts);
 	return rc;
+}
+
+static int take_services(const json_t *body, struct create_options *o, struct err *e)
+{
+	body_list(body, "services", &o->services);
+	if (o->services.count && o->spec.provider != PROVIDER_NS)
+		return err_field(e, ERR_UNSUPPORTED, "services", "services: not with provider %s",
+				 provider_name(o->spec.provider));
+	if (o->services.count > SERVICES_MAX)
+		return err_field(e, ERR_LIMIT, "services", "services: more than %d", SERVICES_MAX);
+	for (size_t i = 0; i < o->services.count; i++)
+		if (!o->services.items[i][0] || strlen(o->services.items[i]) > SERVICE_BYTES)
+			return err_field(e, ERR_INVALID, "services",
+					 "services: a line has from 1 to %d bytes", SERVICE_BYTES);
+	return 0;
 }
 
 static int take_times(const json_t *body, struct create_options *o, struct err *e)
@@ -181,7 +201,9 @@ int v1_create_options(const json_t *body, const struct body_table *t, struct cre
 				 provider_name(o->spec.provider));
 	if (take_times(body, o, e) < 0 || take_volumes(body, o, e) < 0)
 		return -1;
-	return t == &v1_create_table ? take_publish(body, o, e) : 0;
+	if (t != &v1_create_table)
+		return 0;
+	return take_services(body, o, e) < 0 ? -1 : take_publish(body, o, e);
 }
 
 /* A sandbox without a port that was asked for is not what was asked for. */

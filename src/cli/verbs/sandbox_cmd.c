@@ -28,6 +28,8 @@ static const struct verb_option create_options[] = {
 	{"env", 'e', "K=V", "environment of every command; often", NULL},
 	{"metadata", 0, "K=V", "to find it by; often", NULL},
 	{"publish", 'p', "[ADDR:]PORT:PORT", "a port of the host that leads into it; often", NULL},
+	{"service", 0, "LINE", "a command that is started with it, and again when it ends; often",
+	 NULL},
 	{"secret", 0, "NAME", "a stored secret that its programs use and never see; often", NULL},
 	{"volume", 'v', "NAME:PATH[:rw]", "a volume of the operator's; often", NULL},
 	{"require", 0, "LAYER", "refuse without this layer; often", NULL},
@@ -101,7 +103,8 @@ static bool is_list(const char *key)
 /* Members of the body have the names of the options, with _ for -. */
 static int create_body(const struct verb_call *v, json_t *body, struct err *e)
 {
-	static const char *const lists[] = {"env", "metadata", "volume", "secret"};
+	static const char *const lists[] = {"env", "metadata", "volume", "secret", "service"};
+	static const char *const plural[][2] = {{"secret", "secrets"}, {"service", "services"}};
 
 	for (size_t i = 0; i < v->verb->option_count; i++) {
 		const struct verb_option *o = &v->verb->options[i];
@@ -120,9 +123,10 @@ static int create_body(const struct verb_call *v, json_t *body, struct err *e)
 			       e) < 0)
 			return -1;
 	}
-	if (verb_texts(v, "secret")->count &&
-	    client_put(body, "secrets", client_list(verb_texts(v, "secret")), e) < 0)
-		return -1;
+	for (size_t i = 0; i < ARRAY_LEN(plural); i++)
+		if (verb_texts(v, plural[i][0])->count &&
+		    client_put(body, plural[i][1], client_list(verb_texts(v, plural[i][0])), e) < 0)
+			return -1;
 	return client_put_pairs(body, "env", verb_texts(v, "env"), e) < 0 ||
 			       client_put_pairs(body, "metadata", verb_texts(v, "metadata"), e) <
 				       0 ||

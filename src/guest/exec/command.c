@@ -132,6 +132,7 @@ static void end(struct command *c)
 	loop_timer_stop(c->guest->loop, &c->deadline);
 	c->exit.duration_us = (uint64_t)(c->ended_ns - c->started_ns) / 1000;
 	c->reaped = true;
+	service_ended(c->guest, c->eid);
 	command_watch_sources(c);
 }
 
@@ -423,14 +424,15 @@ void command_begin(struct command *c, const struct exec_args *a, const struct sp
 		loop_timer_set(g->loop, &c->deadline, COMMAND_QUIET_MS);
 	}
 	before = server_pending(g);
-	command_attach(c, s, 0);
+	if (s)
+		command_attach(c, s, 0);
 	/* The answer that it has begun can be sent along with its end. */
 	if (c->in_sandbox)
 		server_hold(g, before);
 	command_watch_sources(c);
 }
 
-static void exec_command(struct guest *g, struct guest_stream *s, struct exec_args *a)
+struct command *command_start(struct guest *g, struct exec_args *a, struct guest_stream *s)
 {
 	auto_list struct list argv = {0};
 	struct spawned process;
@@ -439,12 +441,14 @@ static void exec_command(struct guest *g, struct guest_stream *s, struct exec_ar
 
 	make_argv(g, a, &argv);
 	if (start(c, a, &argv, &process, &e) < 0) {
-		stream_error(s, e.errnum, "%s", e.msg);
+		if (s)
+			stream_error(s, e.errnum, "%s", e.msg);
 		command_free(c);
-	} else {
-		command_begin(c, a, &process, s);
-		oom_watch(g);
+		return NULL;
 	}
+	command_begin(c, a, &process, s);
+	oom_watch(g);
+	return c;
 }
 
 bool exec_request(struct guest *g, struct guest_stream *s, struct unpack *u)
@@ -460,7 +464,7 @@ bool exec_request(struct guest *g, struct guest_stream *s, struct unpack *u)
 	else if (*a->session && session_is_busy(g, a->session))
 		stream_error(s, EBUSY, "session '%s' is busy", a->session);
 	else
-		exec_command(g, s, a);
+		command_start(g, a, s);
 	exec_args_free(a);
 	return true;
 }

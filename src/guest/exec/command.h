@@ -96,6 +96,8 @@ bool command_has_cwd(struct guest_stream *s, const char *cwd);
 bool command_unpack_list(struct unpack *u, struct list *ret);
 
 struct spawned;
+/* Starts a command; s NULL: nobody is told. NULL: it cannot be started, as s is told. */
+struct command *command_start(struct guest *g, struct exec_args *a, struct guest_stream *s);
 /* A command that has no process yet; command_begin says which process it is. */
 struct command *command_new(struct guest *g, const struct exec_args *a);
 void command_begin(struct command *c, const struct exec_args *a, const struct spawned *p,
@@ -146,6 +148,11 @@ void env_make(const struct guest *g, const char *user, const char *cwd, bool tty
 void session_wrap(const struct guest *g, const struct exec_args *a, struct list *argv);
 /* A command of the session has ended. */
 void session_keep(const struct guest *g, const char *name);
+
+/* ---- service.c ---- */
+void services_stop(struct guest *g);
+/* The command may be one of a service, which is started again. */
+void service_ended(struct guest *g, uint32_t eid);
 
 /* ---- prefork.c ---- */
 /* The socket of a command that is to be forked: ret_theirs is for its process. */

@@ -56,6 +56,32 @@ bool files_is_own(int fd)
 	return n <= 0 || str_starts(path, link);
 }
 
+bool files_new_owner(const char *path, struct stat *ret)
+{
+	char parent[GUEST_MAX_PATH];
+	struct stat st;
+
+	if (geteuid() != 0)
+		return false;
+	if (lstat(path, &st) < 0 && (!files_parent(path, parent) || stat(parent, &st) < 0))
+		return false;
+	*ret = st;
+	return true;
+}
+
+/* 0, or -1 with errno. */
+static int make_dir(const char *path, mode_t mode)
+{
+	struct stat owner;
+	bool is_given = files_new_owner(path, &owner);
+
+	if (mkdir(path, mode) < 0)
+		return -1;
+	if (is_given)
+		(void)!lchown(path, owner.st_uid, owner.st_gid);
+	return 0;
+}
+
 int files_make_dirs(const char *path, mode_t mode)
 {
 	char part[GUEST_MAX_PATH];
@@ -68,7 +94,7 @@ int files_make_dirs(const char *path, mode_t mode)
 		at += strcspn(at, "/");
 		len = (size_t)(at - path);
 		snprintf(part, sizeof(part), "%.*s", (int)len, path);
-		if (mkdir(part, at[strspn(at, "/")] ? 0755 : mode & MODES) == 0) {
+		if (make_dir(part, at[strspn(at, "/")] ? 0755 : mode & MODES) == 0) {
 			if (!at[strspn(at, "/")])
 				return 1;
 			continue;
@@ -186,7 +212,7 @@ void mkdir_request(struct guest_stream *s, const struct unpacked_request *r)
 
 	if (mode == NO_MODE || mode == 0)
 		mode = 0755;
-	rc = parents ? files_make_dirs(path, mode) : mkdir(path, mode & MODES) < 0 ? -1 : 1;
+	rc = parents ? files_make_dirs(path, mode) : make_dir(path, mode & MODES) < 0 ? -1 : 1;
 	/* The umask is for programs; a request that names a mode gets that mode. */
 	if (rc == 1)
 		chmod(path, mode & MODES);

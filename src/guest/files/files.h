@@ -17,6 +17,11 @@ void files_unpack(const struct guest *g, struct unpack *u, char *ret);
 void files_pack(struct buf *b, const char *path, const struct stat *st, int dir, const char *name);
 /* Answers with a guest_stat. */
 void files_answer_stat(struct guest_stream *s, const char *path, const struct stat *st);
+/*
+ * With root inside: whose a new file at this path is to be. One that was there keeps its owner, another belongs to
+ * its directory's. False: whoever makes it.
+ */
+bool files_new_owner(const char *path, struct stat *ret);
 /* mkdir -p; 1: made, 0: existed, -1: errno. */
 int files_make_dirs(const char *path, mode_t mode);
 /*

@@ -193,6 +193,8 @@ static void finish_writing(void *arg)
 	auto_buf struct buf b = {0};
 	struct stat st = {0};
 
+	if (w->replace && files_new_owner(w->path, &st))
+		(void)!fchown(w->fd, st.st_uid, st.st_gid);
 	if (w->mode && fchmod(w->fd, w->mode) < 0 && !w->replace)
 		w->mode = 0; /* another user's file that we may write to */
 	if ((w->replace && put_in_place(w) < 0) || fstat(w->fd, &st) < 0) {

@@ -25,6 +25,7 @@ static const struct row {
 	[G_EXEC] = {.unpack = exec_request},
 	[G_RUN] = {.unpack = run_request},
 	[G_FORK] = {.unpack = fork_request},
+	[G_SERVICES] = {.unpack = services_request},
 	[G_ATTACH] = {"cq", .answer = attach_request},
 	[G_SIGNAL] = {"cub", .answer = signal_request},
 	[G_RESIZE] = {"cuu", .answer = resize_request},

@@ -35,7 +35,7 @@ typedef void request_work(struct work *w, const struct unpacked_request *r);
 bool request_take(struct guest *g, struct guest_stream *s, uint8_t type, struct unpack *u);
 bool request_is_known(uint8_t type);
 
-request_unpacker configure_request, exec_request, run_request, fork_request;
+request_unpacker configure_request, exec_request, run_request, fork_request, services_request;
 request_answer attach_request, signal_request, resize_request, ack_request, input_request;
 request_answer execs_request, stats_request, events_request, denials_request;
 request_answer read_request, write_request, stat_request, mkdir_request, move_request,

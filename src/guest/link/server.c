@@ -537,6 +537,7 @@ static void guest_done(struct guest *g)
 		drop_conn(g->conn);
 	for (size_t i = 0; i < SERVER_STRANGERS; i++)
 		conn_free(g->strangers[i]);
+	services_stop(g);
 	command_free_all(g);
 	denials_stop(g);
 	loop_timer_stop(g->loop, &g->forget);

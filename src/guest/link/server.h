@@ -45,6 +45,7 @@ struct guest {
 	uint64_t log_bytes;
 	uint32_t cpus_milli;
 
+	struct service *services;
 	struct command *commands, **commands_end;
 	size_t ended_count;
 	uint32_t last_eid;
