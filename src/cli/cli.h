@@ -12,6 +12,8 @@
 int cmd_run(int argc, char **argv);
 int cmd_code(int argc, char **argv);
 int cmd_shell(int argc, char **argv);
+/* A RUN of an image that is built; cloche itself starts it (image/build/run.c). */
+int cmd_image_step(int argc, char **argv);
 int cmd_help(int argc, char **argv);
 /* Prints the list of all verbs. */
 void cli_print_overview(FILE *to);

@@ -29,6 +29,11 @@ int guest_serve(const struct guest_options *o);
 int guest_pack(void);
 /* `cloche-guest pack-was`: of these only what was changed in the skeleton of the root, on a disk that is used again. */
 int guest_pack_was(void);
+/*
+ * `cloche-guest pack-layer`: what an overlay wrote to its upper directory (cwd), as a layer of an image on fd 1. fd 0
+ * has lines: "-PATH" is left out; if there is a "+PATH", nothing else is taken.
+ */
+int guest_pack_layer(void);
 /* `cloche-guest check`: is the tar on fd 0 one that may be restored? */
 int guest_check(void);
 /*

@@ -8,7 +8,7 @@
 #include "base/base.h"
 
 struct confined_helper {
-	const char *verb; /* "pack", "pack-was", "check", "unpack", "assemble" */
+	const char *verb; /* "pack", "pack-was", "pack-layer", "check", "unpack", "assemble" */
 	int guest;	  /* the program, a memfd */
 	int root;	  /* directory */
 	int in, out;	  /* -1: /dev/null */

@@ -24,9 +24,10 @@ struct sandbox_request {
 	const struct sandbox_spec *spec;   /* finished by spec_finish */
 	const struct injected_file *files; /* besides the spec's own */
 	size_t file_count;
-	const char *seccomp_compiler; /* the program for spec->seccomp, or NULL */
-	const char *egress;	      /* the program for a network, or NULL */
-	struct list extra_env;	      /* K=V, before the caller's */
+	const char *seccomp_compiler;	  /* the program for spec->seccomp, or NULL */
+	const char *egress;		  /* the program for a network, or NULL */
+	const struct root_saving *saving; /* or NULL */
+	struct list extra_env;		  /* K=V, before the caller's */
 	char **own_argv; /* of the launcher, or NULL: wiped in pid 1, so that /proc/1 does not show it */
 };
 

@@ -4,7 +4,7 @@
  * upper directory, where whiteouts are character devices 0:0 and opaque directories have the key
  * CLOCHE.opaque.
  *
- * Extraction never leaves the directory that it writes to. Guests write archives (guest/files/tar_out.h).
+ * Extraction never leaves the directory that it writes to. Guests write archives (wire/tar_out.h).
  */
 #pragma once
 

@@ -6,7 +6,7 @@
 
 #include "base/buf.h"
 #include "guest/guest.h"
-#include "guest/files/tar_out.h"
+#include "guest/files/tar_tree.h"
 #include "wire/guest.h"
 #include "wire/pack.h"
 

@@ -3,7 +3,7 @@
 
 #include "base/str.h"
 #include "guest/guest.h"
-#include "guest/files/tar_out.h"
+#include "guest/files/tar_tree.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* The reader of archives, with archives that nobody but an attacker would write. Nothing is extracted. */
-#include "guest/files/tar_out.h"
+#include "guest/files/tar_tree.h"
 
 #include "base/buf.h"
 

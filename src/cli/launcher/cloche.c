@@ -66,9 +66,11 @@ static void fill_streams(void)
 int main(int argc, char **argv)
 {
 	static const struct launcher_verb verbs[] = {
-		{"run", cmd_run},	  {"code", cmd_code},	      {"shell", cmd_shell},
-		{"help", cmd_help},	  {"--help", cmd_help},	      {"-h", cmd_help},
-		{"version", cmd_version}, {"--version", cmd_version},
+		{"run", cmd_run},	    {"code", cmd_code},
+		{"shell", cmd_shell},	    {"image-step", cmd_image_step},
+		{"help", cmd_help},	    {"--help", cmd_help},
+		{"-h", cmd_help},	    {"version", cmd_version},
+		{"--version", cmd_version},
 	};
 
 	fill_streams();

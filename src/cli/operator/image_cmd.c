@@ -2,23 +2,18 @@
 #include "cli/operator/cloched.h"
 
 #include "cli/cli.h"
-#include "cli/verbs/client_verb.h"
-#include "image/make/make.h"
+#include "cli/operator/image_cmd.h"
 
 #include <signal.h>
 
 /* ---- the maker ---- */
-
-struct programs {
-	char worker[PATH_MAX], guest[PATH_MAX];
-};
 
 static void print_note(const char *text)
 {
 	fprintf(stderr, "cloche: %s\n", text);
 }
 
-static int open_maker(struct image_maker *m, struct programs *p, struct err *e)
+int image_cmd_open(struct image_maker *m, struct image_programs *p, struct err *e)
 {
 	*m = (struct image_maker){.note = print_note, .work = -1, .tmp = -1, .guest = -1};
 	m->store.dir = -1;
@@ -39,9 +34,9 @@ static void print_made(const char *hex, const char *name)
 static int run_import(struct verb_call *v, struct err *e)
 {
 	struct image_import i = {.from = v->args[0], .name = v->args[1], .made = print_made};
-	struct programs programs;
+	struct image_programs programs;
 	struct image_maker m;
-	int rc = open_maker(&m, &programs, e);
+	int rc = image_cmd_open(&m, &programs, e);
 
 	if (rc == 0)
 		rc = image_import(&m, &i, e);
@@ -72,9 +67,9 @@ static int run_pull(struct verb_call *v, struct err *e)
 			       .mirrors = verb_texts(v, "mirror"),
 			       .is_plain = verb_text(v, "plain-http"),
 			       .made = print_made};
-	struct programs programs;
+	struct image_programs programs;
 	struct image_maker m;
-	int rc = open_maker(&m, &programs, e);
+	int rc = image_cmd_open(&m, &programs, e);
 
 	m.progress = print_progress;
 	if (rc == 0)
@@ -118,11 +113,11 @@ static int run_export(struct verb_call *v, struct err *e)
 {
 	struct image i = {.lock = -1};
 	struct image_reference name;
-	struct programs programs;
+	struct image_programs programs;
 	struct image_maker m;
 	struct err ignored;
 	bool named = image_reference_parse(v->args[0], &name, &ignored) == 0 && name.tag[0];
-	int rc = open_maker(&m, &programs, e);
+	int rc = image_cmd_open(&m, &programs, e);
 
 	if (rc == 0)
 		rc = image_find(&m.store, v->args[0], &i, e);
@@ -190,11 +185,11 @@ static int print_config(struct verb_call *v, const char *kind, struct err *e)
 {
 	auto_free char *path = NULL, *config = NULL;
 	auto_buf struct buf text = {0};
-	struct programs programs;
+	struct image_programs programs;
 	struct image_maker m;
 	struct image i = {.lock = -1};
 	size_t len = 0;
-	int rc = open_maker(&m, &programs, e);
+	int rc = image_cmd_open(&m, &programs, e);
 
 	if (rc == 0)
 		rc = image_find(&m.store, v->args[0], &i, e);
@@ -312,7 +307,29 @@ static const struct verb_option export_options[] = {
 	{"dir", 0, NULL, "make a directory instead of a tar", NULL},
 };
 
+static const struct verb_option build_options[] = {
+	{"file", 'f', "FILE", "the Dockerfile, by default DIR/Dockerfile; - is stdin", NULL},
+	{"tag", 't', "NAME", "name of the image", NULL},
+	{"build-arg", 0, "NAME[=VALUE]", "for ARG; repeatable", NULL},
+	{"target", 0, "STAGE", "build this stage, by default the last, and what it needs", NULL},
+	{"no-cache", 0, NULL, "make all layers again", NULL},
+	{"secret", 0, "id=NAME,src=FILE", "for RUN --mount=type=secret; repeatable", NULL},
+	IMAGE_RUN_OPTIONS,
+	{"mirror", 0, "HOST[:PORT]", "for FROM: try this registry first; repeatable", NULL},
+	{"plain-http", 0, NULL, "for FROM: HTTP without TLS", NULL},
+	{"json", 0, NULL, "print events as lines of JSON", NULL},
+};
+
 static const struct verb parts[] = {
+	{.name = "build",
+	 .line = "cloche image build [-t NAME] [-f FILE] [OPTIONS] DIR",
+	 .about = "Builds an image from a Dockerfile. Each RUN is a sandbox with root inside, and "
+		  "without "
+		  "a\nnetwork unless --net gives one. Prints the image's id.",
+	 .run = image_cmd_build,
+	 ARGS(1, 1),
+	 OPTIONS(build_options),
+	 .is_local = true},
 	{.name = "export",
 	 .line = "cloche image export [--dir] NAME|ID FILE|DIR|-",
 	 .about = "Writes an OCI layout, with the manifest of `docker save` beside it, as a tar. "
@@ -382,6 +399,7 @@ static const struct verb parts[] = {
 const struct verb verb_image = {
 	.about =
 		"usage: cloche image pull NAME                  from its registry\n"
+		"       cloche image build -t NAME DIR          from a Dockerfile\n"
 		"       cloche image import FILE|DIR|- [NAME]   from docker save, an OCI layout, a "
 		"tar\n"
 		"       cloche image export NAME|ID FILE|-      as an OCI layout\n"

@@ -3,7 +3,7 @@
  * snapshot. Each runs as a confined helper of the broker.
  */
 #include "guest/guest.h"
-#include "guest/files/tar_out.h"
+#include "guest/files/tar_tree.h"
 
 static int write_out(void *file, const void *bytes, size_t len)
 {
@@ -17,12 +17,12 @@ static int print_error(const struct err *e)
 }
 
 /* What the user changed or added in the skeleton of the root, such as /etc. */
-static int pack_skeleton(struct tar_out *t, int cwd, const char *dir, struct err *e)
+static int pack_skeleton(struct tar_tree *t, int cwd, const char *dir, struct err *e)
 {
 	int rc;
 
 	t->only_own = true;
-	rc = tar_out_tree(t, cwd, dir, "", e);
+	rc = tar_tree_write(t, cwd, dir, "", e);
 	t->only_own = false;
 	return rc;
 }
@@ -32,7 +32,7 @@ static bool exists(int cwd, const char *name)
 	return faccessat(cwd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-static int pack_all(struct tar_out *t, int cwd, struct err *e)
+static int pack_all(struct tar_tree *t, int cwd, struct err *e)
 {
 	static const struct {
 		const char *dir, *as;
@@ -44,20 +44,20 @@ static int pack_all(struct tar_out *t, int cwd, struct err *e)
 		return -1;
 	for (size_t i = 0; i < ARRAY_LEN(trees); i++)
 		if (exists(cwd, trees[i].dir) &&
-		    tar_out_tree(t, cwd, trees[i].dir, trees[i].as, e) < 0)
+		    tar_tree_write(t, cwd, trees[i].dir, trees[i].as, e) < 0)
 			return -1;
 	return 0;
 }
 
-static int pack_was(struct tar_out *t, int cwd, struct err *e)
+static int pack_was(struct tar_tree *t, int cwd, struct err *e)
 {
 	return exists(cwd, "was") ? pack_skeleton(t, cwd, "was", e) : 0;
 }
 
-static int pack(int (*what)(struct tar_out *t, int cwd, struct err *e))
+static int pack(int (*what)(struct tar_tree *t, int cwd, struct err *e))
 {
 	static char gathered[65536];
-	struct tar_out t = {.write = write_out, .arg = stdout, .upper = true};
+	struct tar_tree t = {.out = {.write = write_out, .arg = stdout}, .upper = true};
 	struct err e = {0};
 	auto_close int cwd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
@@ -65,7 +65,7 @@ static int pack(int (*what)(struct tar_out *t, int cwd, struct err *e))
 	setvbuf(stdout, gathered, _IOFBF, sizeof(gathered));
 	if (what(&t, cwd, &e) < 0)
 		return print_error(&e);
-	if (tar_out_end(&t, &e) == 0 && fflush(stdout) != 0)
+	if (tar_out_end(&t.out, &e) == 0 && fflush(stdout) != 0)
 		err_sys(&e, "cannot write the archive");
 	return e.kind != ERR_NONE ? print_error(&e) : 0;
 }

@@ -1,7 +1,7 @@
 /* The work of G_TAR_OUT, of G_TAR_IN, and of a move between file systems, all by tar.h. */
 #include "guest/files/files.h"
 #include "guest/link/request.h"
-#include "guest/files/tar_out.h"
+#include "guest/files/tar_tree.h"
 #include "guest/files/walk.h"
 #include "guest/link/worker.h"
 
@@ -24,7 +24,8 @@ static int errno_of(const struct err *e)
 void tar_out_work(struct work *w, const struct unpacked_request *r)
 {
 	const char *path = r->text[0];
-	struct tar_out t = {.write = work_data, .arg = w, .upper = r->number[0] & GUEST_TAR_UPPER};
+	struct tar_tree t = {.out = {.write = work_data, .arg = w},
+			     .upper = r->number[0] & GUEST_TAR_UPPER};
 	auto_close int fd = open(path, O_PATH | O_CLOEXEC);
 	auto_close int dir = -1;
 	const char *name = ".", *as = ".";
@@ -42,7 +43,7 @@ void tar_out_work(struct work *w, const struct unpacked_request *r)
 	if (dir < 0)
 		work_error(w, errno, "cannot open %s: %m", path);
 	work_ok(w, NULL);
-	if (tar_out_tree(&t, dir, name, as, &e) < 0 || tar_out_end(&t, &e) < 0)
+	if (tar_tree_write(&t, dir, name, as, &e) < 0 || tar_out_end(&t.out, &e) < 0)
 		work_error(w, errno_of(&e), "%s", e.msg);
 	work_end(w, NULL, 0);
 }
@@ -95,9 +96,10 @@ static int copy_tree(struct work *w, int from_dir, const char *from, int to_dir,
 	if (pipe2(ends, O_CLOEXEC) < 0 || (pid = fork()) < 0)
 		return -1;
 	if (pid == 0) {
-		struct tar_out t = {.write = write_fd, .arg = &ends[1], .upper = true};
+		struct tar_tree t = {.out = {.write = write_fd, .arg = &ends[1]}, .upper = true};
 
-		_exit(tar_out_tree(&t, from_dir, from, to, &e) < 0 || tar_out_end(&t, &e) < 0);
+		_exit(tar_tree_write(&t, from_dir, from, to, &e) < 0 ||
+		      tar_out_end(&t.out, &e) < 0);
 	}
 	close(ends[1]);
 

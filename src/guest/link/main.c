@@ -1,6 +1,6 @@
 /*
  * cloche-guest init [--memory BYTES] [--pids N] [--lives-on 1] [--root-inside KIND]   pid 1; fds as wire/guest.h says
- * cloche-guest pack                               see guest.h
+ * cloche-guest pack | pack-layer                  see guest.h
  * cloche-guest check
  * cloche-guest unpack | unpack-as-user | assemble
  * cloche-guest warm-host MODULE...                pid 1 of a warm host (warm/warm.h)
@@ -110,6 +110,8 @@ int main(int argc, char **argv)
 		return warm_host(argc, argv);
 	if (argc >= 2 && argc % 2 == 0 && str_equal(argv[1], "init"))
 		return init(argc, argv);
+	if (argc == 2 && str_equal(argv[1], "pack-layer"))
+		return guest_pack_layer();
 	if (argc == 2 && str_equal(argv[1], "pack"))
 		return guest_pack();
 	if (argc == 2 && str_equal(argv[1], "pack-was"))

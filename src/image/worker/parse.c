@@ -160,6 +160,52 @@ static int put_config(const json_t *root, const char *arch, FILE *to)
 	return 0;
 }
 
+/* ---- for builders: all that is inherited by an image that is made from this one ---- */
+
+static void put_names(FILE *to, const char *key, json_t *object)
+{
+	const char *name;
+	json_t *value;
+
+	json_object_foreach (object, name, value) {
+		const char *text = json_string_value(value);
+
+		if (text)
+			fprintf(to, "%s %s=%s%c", key, name, text, 0);
+		else
+			put(to, key, name);
+	}
+}
+
+static void put_json(FILE *to, const char *key, const json_t *value)
+{
+	char *text = value ? json_dumps(value, JSON_COMPACT | JSON_ENSURE_ASCII) : NULL;
+
+	put(to, key, text);
+	free(text);
+}
+
+static int put_build(const json_t *root, const char *arch, FILE *to)
+{
+	const json_t *config = json_object_get(root, "config");
+	size_t i;
+	json_t *row;
+
+	if (put_config(root, arch, to) != 0)
+		return 1;
+	put_names(to, "label", json_object_get(config, "Labels"));
+	put_names(to, "port", json_object_get(config, "ExposedPorts"));
+	put_names(to, "volume", json_object_get(config, "Volumes"));
+	put_each(to, "shell", json_object_get(config, "Shell"));
+	put_each(to, "onbuild", json_object_get(config, "OnBuild"));
+	put(to, "stopsignal", text_of(config, "StopSignal"));
+	put_json(to, "health", json_object_get(config, "Healthcheck"));
+	json_array_foreach (json_object_get(root, "history"), i, row)
+		if (i < VALUES)
+			put_json(to, "history", row);
+	return 0;
+}
+
 /* ---- for people ---- */
 
 /* ASCII only, so that nothing steers a terminal. */
@@ -202,30 +248,73 @@ char *worker_token(const struct buf *answer)
 	return copy;
 }
 
-/* The line of a user in /etc/passwd: UID:GID. user: NAME or NAME:GROUP, whose group counts if it is a number. */
-static int put_ids(const char *text, size_t len, const char *user, FILE *to)
+#define FIELDS 7 /* of a line in /etc/passwd; one in /etc/group has 4 */
+
+/* Does the line begin with this name, or has it this number? */
+static bool is_line_of(char *const *fields, size_t count, const char *name, size_t len)
 {
-	size_t name = strcspn(user, ":");
-	const char *group =
-		user[name] && str_only(user + name + 1, STR_DIGITS, 1, 5) ? user + name + 1 : NULL;
+	bool is_number = strspn(name, STR_DIGITS) == len;
+	const char *field = is_number ? fields[2] : fields[0];
 
-	for (const char *at = text, *end = text + len; at < end;) {
-		const char *newline = memchr(at, '\n', (size_t)(end - at));
-		size_t line = (size_t)((newline ? newline : end) - at);
-		auto_free char *copy = must_alloc(strndup(at, line));
-		unsigned uid, gid;
+	return count >= 4 && strlen(field) == len && memcmp(field, name, len) == 0;
+}
 
-		if (line > name && at[name] == ':' && strncmp(at, user, name) == 0 &&
-		    sscanf(copy + name, ":%*[^:]:%5u:%5u:", &uid, &gid) == 2) {
-			if (group)
-				fprintf(to, "%u:%s%c", uid, group, 0);
-			else
-				fprintf(to, "%u:%u%c", uid, gid, 0);
-			return 0;
-		}
-		at += line + 1;
+/* Splits the text's next line at the colons; false at the end. */
+static bool next_fields(char **text, char *fields[FIELDS], size_t *ret_count)
+{
+	char *line = strsep(text, "\n");
+
+	for (*ret_count = 0; line && *ret_count < FIELDS;)
+		fields[(*ret_count)++] = strsep(&line, ":");
+	return *ret_count > 0;
+}
+
+static bool is_id(const char *s)
+{
+	return str_only(s, STR_DIGITS, 1, 5);
+}
+
+/*
+ * The ids of a user by /etc/passwd, "UID:GID", and its home. user: NAME or NAME:GROUP, whose group counts if it is a
+ * number.
+ */
+static int put_ids(char *text, const char *user, FILE *to)
+{
+	size_t name = strcspn(user, ":"), count;
+	const char *group = user[name] && is_id(user + name + 1) ? user + name + 1 : NULL;
+	char *fields[FIELDS];
+
+	while (next_fields(&text, fields, &count)) {
+		if (!is_line_of(fields, count, user, name) || !is_id(fields[2]) ||
+		    !is_id(fields[3]))
+			continue;
+		fprintf(to, "%s:%s%c", fields[2], group ? group : fields[3], 0);
+		if (count > 5 && fields[5][0] == '/' && str_is_printable(fields[5]))
+			fprintf(to, "%.255s%c", fields[5], 0);
+		return 0;
 	}
 	return say("there is no such user");
+}
+
+static int put_group(char *text, const char *group, FILE *to)
+{
+	char *fields[FIELDS];
+	size_t count;
+
+	while (next_fields(&text, fields, &count))
+		if (is_line_of(fields, count, group, strlen(group)) && is_id(fields[2])) {
+			fprintf(to, "%s%c", fields[2], 0);
+			return 0;
+		}
+	return say("there is no such group");
+}
+
+/* The text ends with a NUL. */
+static int put_account(const char *kind, const char *name, const char *text, size_t len, FILE *to)
+{
+	auto_free char *copy = must_alloc(strndup(text, len));
+
+	return str_equal(kind, "group") ? put_group(copy, name, to) : put_ids(copy, name, to);
 }
 
 int worker_parse_text(const char *kind, const char *arch, const char *text, size_t len, FILE *to)
@@ -233,16 +322,13 @@ int worker_parse_text(const char *kind, const char *arch, const char *text, size
 	static const struct {
 		const char *name;
 		int (*put)(const json_t *root, const char *arch, FILE *to);
-	} kinds[] = {{"manifest", put_manifest},
-		     {"docker", put_docker},
-		     {"config", put_config},
-		     {"show", show},
-		     {"history", show_history}};
+	} kinds[] = {{"manifest", put_manifest}, {"docker", put_docker}, {"config", put_config},
+		     {"build", put_build},	 {"show", show},	 {"history", show_history}};
 	json_t *root;
 	int rc = 125;
 
-	if (str_equal(kind, "passwd"))
-		return put_ids(text, len, arch, to);
+	if (str_equal(kind, "passwd") || str_equal(kind, "group"))
+		return put_account(kind, arch, text, len, to);
 	root = json_loadb(text, len, JSON_REJECT_DUPLICATES, NULL);
 
 	if (!root)

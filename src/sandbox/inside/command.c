@@ -178,6 +178,20 @@ static int become_root(struct plan *p, const struct inside_fds *fds)
 					: 0;
 }
 
+/* In an image that is being built: another user of its own, without a capability. */
+static int become_named_user(const struct plan *p, struct err *e)
+{
+	const struct root_saving *s = p->saving;
+
+	if (!s || p->as_root != AS_ROOT_NESTED || (s->uid == 0 && s->gid == 0))
+		return 0;
+	if (syscall(SYS_setgroups, 0, NULL) < 0 ||
+	    syscall(SYS_setresgid, s->gid, s->gid, s->gid) < 0 ||
+	    syscall(SYS_setresuid, s->uid, s->uid, s->uid) < 0)
+		return err_sys(e, "cannot become user %u", s->uid);
+	return 0;
+}
+
 void command_exec(const struct command_start *c)
 {
 	struct plan *p = c->plan;
@@ -199,6 +213,8 @@ void command_exec(const struct command_start *c)
 	if (sys_close_range(3, ~0u, CLOSE_RANGE_UNSHARE) == 0)
 		b->proven |= verify_fds(2);
 	if (verify_required(p, &b->err) < 0 || restrict_command(p, &b->err) < 0)
+		_exit(125);
+	if (become_named_user(p, &b->err) < 0)
 		_exit(125);
 	umask(022);
 	if (p->seccomp && narrow_filter(p->seccomp, &b->err) < 0)

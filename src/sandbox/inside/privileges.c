@@ -221,6 +221,8 @@ static int grant_own_root(const struct plan *p, struct landlock *l, struct err *
 		const char *shown =
 			i == WRITABLE_WORKSPACE ? p->workspace_path : writable_places[i].shown;
 
+		if (p->saving && !place_is_beside_root(&writable_places[i]))
+			continue;
 		if (landlock_allow(l, AT_FDCWD, shown, LANDLOCK_WRITE, e) < 0)
 			return -1;
 	}

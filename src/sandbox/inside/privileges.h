@@ -75,3 +75,8 @@ struct writable_place {
 #define WRITABLE_PLACES 5
 #define WRITABLE_WORKSPACE (WRITABLE_PLACES - 1)
 extern const struct writable_place writable_places[WRITABLE_PLACES];
+/* An image that is being built has all others itself. */
+static inline bool place_is_beside_root(const struct writable_place *w)
+{
+	return str_starts(w->shown, "/dev/");
+}

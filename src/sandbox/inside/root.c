@@ -19,6 +19,7 @@
  */
 #include "sandbox/inside/shown.h"
 
+#include "image/links.h"
 #include "kern/mount.h"
 #include "kern/sys.h"
 #include "kern/userns.h"
@@ -290,33 +291,6 @@ static int show_host(struct plan *p, int root, struct err *e)
 	return writable ? show_tops(p, root, e) : 0;
 }
 
-/*
- * An option of a mount has at most 255 bytes, so each layer gets a link with a short name: a, b, ..., aa, ab.
- * The uppermost layer comes first.
- */
-static int link_layers(const struct list *layers, char *names, size_t size, struct err *e)
-{
-	size_t used = 0;
-
-	for (size_t i = 0; i < layers->count; i++) {
-		char name[4], target[IMAGE_HEX + 16];
-
-		if (i < 26)
-			snprintf(name, sizeof(name), "%c", (char)('a' + i));
-		else
-			snprintf(name, sizeof(name), "%c%c", (char)('A' + i / 26),
-				 (char)('a' + i % 26));
-		snprintf(target, sizeof(target), "lower/%s/fs",
-			 layers->items[layers->count - 1 - i]);
-		if (symlink(target, name) < 0)
-			return err_sys(e, "cannot link a layer");
-		used += (size_t)snprintf(names + used, size - used, "%s%s", i ? ":" : "", name);
-		if (used >= size)
-			return err_set(e, ERR_UNSUPPORTED, "the image has too many layers");
-	}
-	return 0;
-}
-
 /* Layers keep the marks of what they remove in user attributes, for root as for users. */
 static int show_layers(struct plan *p, int lower, struct err *e)
 {
@@ -326,7 +300,7 @@ static int show_layers(struct plan *p, int lower, struct err *e)
 				 "off",	     "userxattr", NULL,		 NULL};
 
 	if (mount_attach(lower, AT_FDCWD, "lower", e) < 0 ||
-	    link_layers(&p->stored->record.layers, names, sizeof(names), e) < 0)
+	    image_link_layers(&p->stored->record.layers, "lower", names, e) < 0)
 		return -1;
 	return mount_new("overlay", 0, options, e);
 }
@@ -424,25 +398,34 @@ static int make_unknown_places(int root, bool is_template, struct err *e)
 	return 0;
 }
 
-/*
- * Root inside owns its root: directories that an image lacked were made with an id of the host. Where the image
- * has them, they have ids of the range.
- */
+/* The image as it is, with a place for /proc only. */
+static int make_saved_places(const struct plan *p, int root, struct err *e)
+{
+	auto_close int at = skeleton_dir(root, "proc", e);
+
+	return at < 0 ? -1 : plan_give_to_user(p, root, "", e);
+}
+
+/* Directories that an image lacked were made with an id of the host. Where the image has them, it is of the range. */
+int root_own_dir(const struct plan *p, int root, const char *dir, struct err *e)
+{
+	auto_close int at = skeleton_dir(root, dir, e);
+	struct stat st;
+
+	if (at < 0 || fstat(at, &st) < 0)
+		return err_sys(e, "cannot look at /%s", dir);
+	return st.st_uid - p->id_base >= USERNS_OUTER_ID ? plan_give_to_user(p, at, "", e) : 0;
+}
+
+/* Root inside owns its root. */
 static int own_places(const struct plan *p, int root, struct err *e)
 {
 	static const char *const dirs[] = {"",		"run", "tmp",	  "home",
 					   "home/user", "var", "var/tmp", "workspace"};
 
-	for (size_t i = 0; i < ARRAY_LEN(dirs); i++) {
-		auto_close int at = skeleton_dir(root, dirs[i], e);
-		struct stat st;
-
-		if (at < 0 || fstat(at, &st) < 0)
-			return err_sys(e, "cannot look at /%s", dirs[i]);
-		if (st.st_uid - p->id_base >= USERNS_OUTER_ID &&
-		    plan_give_to_user(p, at, "", e) < 0)
+	for (size_t i = 0; i < ARRAY_LEN(dirs); i++)
+		if (root_own_dir(p, root, dirs[i], e) < 0)
 			return -1;
-	}
 	return 0;
 }
 
@@ -451,6 +434,9 @@ static int show_writable(const struct plan *p, int root, struct err *e)
 	for (size_t i = 0; i < WRITABLE_WORKSPACE; i++) {
 		const struct writable_place *w = &writable_places[i];
 		char shown[32];
+
+		if (p->saving && !place_is_beside_root(w))
+			continue;
 
 		snprintf(shown, sizeof(shown), "root%s", w->shown);
 		if (p->image_is_host && mount_bind_bare(w->scratch, shown, 0, e) < 0)
@@ -552,6 +538,13 @@ int root_start(const struct plan *p, int *ret_scratch, struct err *e)
 	return cut_propagation(e) < 0 ? -1 : open_scratch(p, ret_scratch, e);
 }
 
+static int make_places(const struct plan *p, int root, struct err *e)
+{
+	if (p->saving)
+		return make_saved_places(p, root, e);
+	return p->image_is_host ? make_known_places(e) : make_unknown_places(root, false, e);
+}
+
 int root_build(struct plan *p, struct err *e)
 {
 	auto_close int root = -1;
@@ -567,11 +560,10 @@ int root_build(struct plan *p, struct err *e)
 	} else if (show_image(p, &root, e) < 0) {
 		return -1;
 	}
-	if (!has_template(p) &&
-	    ((p->image_is_host ? make_known_places(e) : make_unknown_places(root, false, e)) < 0 ||
-	     dev_build(p, root, e) < 0))
+	if (!has_template(p) && (make_places(p, root, e) < 0 || dev_build(p, root, e) < 0))
 		return -1;
-	if (p->as_root == AS_ROOT_NESTED && !p->image_is_host && own_places(p, root, e) < 0)
+	if (p->as_root == AS_ROOT_NESTED && !p->image_is_host && !p->saving &&
+	    own_places(p, root, e) < 0)
 		return -1;
 	/* Before anything is mounted that each warm sandbox has of its own. */
 	if (p->guest && p->guest->warm_host &&
@@ -628,7 +620,7 @@ int root_finish(struct plan *p, int scratch, struct err *e)
 	if (p->guest && make_trust_place(root, e) < 0)
 		return -1;
 	if (shown_binds(p, true, root, e) < 0 || shown_views(p, root, e) < 0 ||
-	    shown_workspace(p, root, e) < 0 || plan_follow_workspace(p, e) < 0 ||
+	    (!p->saving && shown_workspace(p, root, e) < 0) || plan_follow_workspace(p, e) < 0 ||
 	    shown_binds(p, false, root, e) < 0)
 		return -1;
 	if (fstatfs(scratch, &fs) == 0)

@@ -23,6 +23,8 @@ struct template
 
 /* First step. *ret_scratch: the tmpfs that holds all writable places. */
 int root_start(const struct plan *p, int *ret_scratch, struct err *e);
+/* With a nested root inside: a directory of the root, made if it is not there, is its own. */
+int root_own_dir(const struct plan *p, int root, const char *dir, struct err *e);
 /* Second step: the image and /dev. */
 int root_build(struct plan *p, struct err *e);
 /*

@@ -609,6 +609,11 @@ int sandbox_run(const struct sandbox_request *request, struct result *ret, struc
 	    run_net_plan(&k, e) == 0 && keep_control_files(&k.plan, &workspace, &kept, e) == 0 &&
 	    process_dir_make(&k, e) == 0 && watch_signals(&k, e) == 0 && run_sandbox(&k, e) == 0)
 		rc = outcome_collect(&k, ret, e);
+	if (rc == 0 && request->saving && outcome_is_success(&ret->end) &&
+	    save_root(&k, request->saving, e) < 0) {
+		result_done(ret);
+		rc = -1;
+	}
 	if (put_control_files_back(kept, workspace, rc == 0 ? ret : NULL, e) < 0 && rc == 0) {
 		result_done(ret);
 		rc = -1;

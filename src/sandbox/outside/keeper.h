@@ -110,6 +110,11 @@ void hints_add(struct plan *p, const struct result *r);
  */
 void denials_list(const struct keeper *k, struct result *r);
 
+/* ---- save_root.c ---- */
+
+/* Writes what the command left in the root of the image; everything inside is dead. */
+int save_root(const struct keeper *k, const struct root_saving *s, struct err *e);
+
 /* ---- process_dir.c ---- */
 
 /*

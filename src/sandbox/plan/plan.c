@@ -445,6 +445,7 @@ int plan_look_at_host(struct host *ret, struct err *e)
 int plan_make(struct plan *p, const struct sandbox_request *request, struct err *e)
 {
 	plan_init(p, request->spec);
+	p->saving = request->saving;
 	p->argv = request->spec->argv.items;
 	p->own_argv = request->own_argv;
 	if (request->spec->disk_type != DISK_MEMORY)

@@ -92,13 +92,28 @@ struct plan_ca {
 	size_t len;
 };
 
+/*
+ * A step of an image that is being built: nothing is shown but the image, /dev and /proc, and what the command
+ * wrote to the image becomes a layer. See sandbox/outside/save_root.c.
+ */
+struct root_saving {
+	int guest; /* cloche-guest, a memfd */
+	struct saved_part {
+		int to;	   /* gets a tar, if the command succeeded; or -1 */
+		int paths; /* file: "-PATH\n" is left out, "+PATH\n" nothing but it is taken */
+	} parts[2];
+	uint32_t uid,
+		gid; /* who runs the command, an id of the image; rootless it is root all the same */
+};
+
 struct template;
 struct seccomp_profile;
 
 struct plan {
 	const struct sandbox_spec *spec;
-	const struct guest_start *guest; /* NULL: one command */
-	const struct template *template; /* NULL: there is none for this root */
+	const struct guest_start *guest;  /* NULL: one command */
+	const struct template *template;  /* NULL: there is none for this root */
+	const struct root_saving *saving; /* NULL: the root goes with the sandbox */
 	struct status_page *page;
 	const struct net_setup *net; /* NULL: no network */
 	const int *disk; /* a detached mount that takes the place of the tmpfs; or NULL */

@@ -2,6 +2,7 @@
 #include "sandbox/workspace/inject.h"
 
 #include "kern/sys.h"
+#include "sandbox/inside/root.h"
 #include "sandbox/workspace/safe_walk.h"
 #include "sandbox/inside/skeleton.h"
 
@@ -72,7 +73,23 @@ static int inject_below(const struct plan *p, struct inject_dirs at, const char 
 	return write_injected(p, at.upper, path, f, e);
 }
 
-/* Below /run, apart from all mounts. */
+/* In an image that is saved they stay. */
+static int own_parents(const struct plan *p, const char *path, struct err *e)
+{
+	auto_close int root = open("root", O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+	if (root < 0)
+		return err_sys(e, "cannot open the new root");
+	for (const char *slash = strchr(path + 1, '/'); slash; slash = strchr(slash + 1, '/')) {
+		auto_free char *dir = must_alloc(strndup(path, (size_t)(slash - path)));
+
+		if (p->as_root == AS_ROOT_NESTED && root_own_dir(p, root, dir, e) < 0)
+			return -1;
+	}
+	return 0;
+}
+
+/* Below /run, apart from all mounts; or anywhere in an image that is saved. */
 static int inject_in_root(const struct plan *p, const struct injected_file *f, struct err *e)
 {
 	auto_close int scratch = open(".", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -81,7 +98,12 @@ static int inject_in_root(const struct plan *p, const struct injected_file *f, s
 	const char *name;
 
 	snprintf(path, sizeof(path), "root%s", f->path);
+	if (p->saving && own_parents(p, f->path, e) < 0)
+		return -1;
 	parent = skeleton_parent(scratch, path, &name, e);
+	/* The image may have one; what becomes of its layer does not hold this name. */
+	if (parent >= 0 && p->saving)
+		unlinkat(parent, name, 0);
 	return parent < 0 ? -1 : write_injected(p, parent, name, f, e);
 }
 

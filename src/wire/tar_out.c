@@ -1,12 +1,8 @@
-/* Writes a tree as a pax archive, with holes, hard links and attributes. */
-#include "guest/files/tar_out.h"
-
-#include "guest/files/walk.h"
-#include "kern/dirents.h"
+/* Writes entries of a pax archive, with holes, hard links and attributes. */
+#include "wire/tar_out.h"
 
 #include <linux/limits.h>
 #include <search.h>
-#include <sys/sysmacros.h>
 #include <sys/xattr.h>
 
 /* As POSIX defines it. */
@@ -39,8 +35,7 @@ static void free_link(void *row)
 	free(row);
 }
 
-/* The name that the inode has in the archive already, or NULL: then this one is remembered. */
-static const char *link_to(struct tar_out *t, const struct stat *st, const char *name)
+const char *tar_out_link(struct tar_out *t, const struct stat *st, const char *name)
 {
 	struct link_row key = {st->st_dev, st->st_ino, NULL}, *row, **found;
 
@@ -135,14 +130,6 @@ static bool is_utf8(const char *s)
 
 /* ---- one entry ---- */
 
-struct new_entry {
-	const char *name, *link; /* link may be NULL */
-	const struct stat *st;
-	char type;
-	uint64_t data_size;
-	struct buf pax;
-};
-
 static void octal(char *field, size_t size, uint64_t value)
 {
 	snprintf(field, size, "%0*" PRIo64, (int)size - 1, value);
@@ -159,10 +146,13 @@ static void set_sum(struct header *h)
 	h->sum[7] = ' ';
 }
 
-static void fill_header(struct header *h, const struct new_entry *n)
+static void fill_header(const struct tar_out *t, struct header *h, const struct tar_new *n)
 {
 	uint64_t mtime = n->st->st_mtim.tv_sec < 0 ? 0 : (uint64_t)n->st->st_mtim.tv_sec;
-	const char *owner = n->st->st_uid == 0 ? "root" : n->st->st_uid == 1000 ? "user" : "";
+	const char *owner = t->layer		    ? ""
+			    : n->st->st_uid == 0    ? "root"
+			    : n->st->st_uid == 1000 ? "user"
+						    : "";
 
 	*h = (struct header){.type = n->type, .magic = "ustar", .version = {'0', '0'}};
 	strncpy(h->name, n->name, sizeof(h->name) - 1);
@@ -170,8 +160,8 @@ static void fill_header(struct header *h, const struct new_entry *n)
 		memcpy(h->name, n->name, sizeof(h->name));
 	if (n->link)
 		memcpy(h->link, n->link, strnlen(n->link, sizeof(h->link)));
-	/* Where the archive goes, set-id bits would count. */
-	octal(h->mode, sizeof(h->mode), n->st->st_mode & 01777);
+	/* Where other archives go, set-id bits would count. */
+	octal(h->mode, sizeof(h->mode), n->st->st_mode & (t->layer ? 07777 : 01777));
 	octal(h->uid, sizeof(h->uid), n->st->st_uid & 07777777);
 	octal(h->gid, sizeof(h->gid), n->st->st_gid & 07777777);
 	octal(h->size, sizeof(h->size), n->data_size < 1ull << 33 ? n->data_size : 0);
@@ -183,7 +173,7 @@ static void fill_header(struct header *h, const struct new_entry *n)
 	set_sum(h);
 }
 
-static void add_standard(struct new_entry *n)
+static void add_standard(struct tar_new *n)
 {
 	const struct timespec *m = &n->st->st_mtim;
 	char text[48];
@@ -208,27 +198,27 @@ static void add_standard(struct new_entry *n)
 	}
 }
 
-static int put_entry(struct tar_out *t, struct new_entry *n, struct err *e)
+int tar_out_entry(struct tar_out *t, struct tar_new *n, struct err *e)
 {
 	static const struct stat none = {.st_mode = 0644};
-	struct new_entry pax = {.name = "PaxHeader", .st = &none, .type = 'x'};
+	struct tar_new pax = {.name = "PaxHeader", .st = &none, .type = 'x'};
 	struct header h;
 
 	add_standard(n);
 	if (n->pax.len) {
 		pax.data_size = n->pax.len;
-		fill_header(&h, &pax);
+		fill_header(t, &h, &pax);
 		if (put(t, &h, sizeof(h), e) < 0 || put(t, buf_head(&n->pax), n->pax.len, e) < 0 ||
 		    put_zeros(t, padding(n->pax.len), e) < 0)
 			return -1;
 	}
-	fill_header(&h, n);
+	fill_header(t, &h, n);
 	return put(t, &h, sizeof(h), e);
 }
 
 /* ---- attributes ---- */
 
-static void add_xattrs(struct new_entry *n, int fd)
+void tar_out_xattrs(struct tar_new *n, int fd)
 {
 	char names[4096], key[XATTR_NAME_MAX + 32];
 	ssize_t len = flistxattr(fd, names, sizeof(names));
@@ -249,18 +239,6 @@ static void add_xattrs(struct new_entry *n, int fd)
 	}
 	free(value);
 }
-
-static bool is_opaque(int fd)
-{
-	static const char *const names[] = {"user.overlay.opaque", "trusted.overlay.opaque"};
-	char value = 0;
-
-	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		if (fgetxattr(fd, names[i], &value, 1) == 1 && value == 'y')
-			return true;
-	return false;
-}
-
 /* ---- contents ---- */
 
 struct map {
@@ -333,13 +311,15 @@ static int put_range(struct tar_out *t, int fd, uint64_t offset, uint64_t left, 
 			return put_zeros(t, left, e);
 		if (put(t, bytes, (size_t)n, e) < 0)
 			return -1;
+		if (t->saw)
+			t->saw(t->arg, bytes, (size_t)n);
 		offset += (uint64_t)n;
 		left -= (uint64_t)n;
 	}
 	return 0;
 }
 
-static int put_sparse(struct tar_out *t, struct new_entry *n, int fd, struct err *e)
+static int put_sparse(struct tar_out *t, struct tar_new *n, int fd, struct err *e)
 {
 	struct map m = {0};
 	auto_buf struct buf text = {0};
@@ -355,186 +335,33 @@ static int put_sparse(struct tar_out *t, struct new_entry *n, int fd, struct err
 	snprintf(shown, sizeof(shown), "GNUSparseFile.0/%s", n->name);
 	n->name = shown;
 	n->data_size = text.len + m.total;
-	rc = put_entry(t, n, e);
+	rc = tar_out_entry(t, n, e);
 	if (rc == 0)
 		rc = put(t, buf_head(&text), text.len, e);
+	if (rc == 0 && t->saw)
+		t->saw(t->arg, buf_head(&text), text.len);
 	for (size_t i = 0; rc == 0 && i < m.count; i++)
 		rc = put_range(t, fd, m.ranges[i].offset, m.ranges[i].size, e);
 	free(m.ranges);
 	return rc < 0 ? -1 : put_zeros(t, padding(m.total), e);
 }
 
-static int put_file(struct tar_out *t, struct new_entry *n, int fd, struct err *e)
+int tar_out_file(struct tar_out *t, struct tar_new *n, int fd, struct err *e)
 {
 	uint64_t size = (uint64_t)n->st->st_size;
 
-	add_xattrs(n, fd);
+	tar_out_xattrs(n, fd);
 	if (size > 4096 && (uint64_t)n->st->st_blocks * 512 < size)
 		return put_sparse(t, n, fd, e);
 	n->data_size = size;
-	if (put_entry(t, n, e) < 0 || put_range(t, fd, 0, size, e) < 0)
+	if (tar_out_entry(t, n, e) < 0 || put_range(t, fd, 0, size, e) < 0)
 		return -1;
 	return put_zeros(t, padding(size), e);
 }
 
-/* ---- trees ---- */
-
-/* Opens a file of ours even if its mode forbids reading. */
-static int open_anyhow(int dir, const char *name, mode_t mode, int flags)
+void tar_out_note(struct tar_new *n, const char *key, const char *value)
 {
-	int fd = openat(dir, name, flags);
-
-	if (fd < 0 && errno == EACCES && fchmodat(dir, name, (mode & 01777) | 0500, 0) == 0) {
-		fd = openat(dir, name, flags);
-		(void)!fchmodat(dir, name, mode & 01777, 0);
-	}
-	return fd;
-}
-
-struct tree_place {
-	int dir;
-	const char *name;
-	char *as; /* TAR_MAX_NAME bytes */
-	int depth;
-};
-
-#define TAR_OWNER 1000u /* the user inside, plan.h */
-
-static int put_tree(struct tar_out *t, const struct tree_place *p, struct err *e);
-
-static int put_children(struct tar_out *t, int fd, const struct tree_place *p, struct err *e)
-{
-	size_t len = strlen(p->as), at = len && !str_equal(p->as, ".") ? len + 1 : 0;
-	auto_list struct list names = {0};
-	int rc = 0;
-
-	if (p->depth >= WALK_MAX_DEPTH)
-		return err_set(e, ERR_LIMIT, "%s: directories are too deep", p->as);
-	if (dirents_names(fd, SIZE_MAX, &names, NULL) < 0)
-		return err_sys(e, "cannot list %s", p->as);
-	for (size_t i = 0; rc == 0 && i < names.count; i++) {
-		if (at + strlen(names.items[i]) + 2 > TAR_MAX_NAME) {
-			rc = err_set(e, ERR_LIMIT, "%s: the path is too long", p->as);
-			break;
-		}
-		if (at)
-			p->as[len] = '/';
-		strcpy(p->as + at, names.items[i]);
-		rc = put_tree(t, &(struct tree_place){fd, names.items[i], p->as, p->depth + 1}, e);
-		if (at)
-			p->as[len] = '\0';
-	}
-	if (!at)
-		strcpy(p->as, len ? "." : "");
-	return rc;
-}
-
-static int put_directory(struct tar_out *t, struct new_entry *n, const struct tree_place *p,
-			 struct err *e)
-{
-	auto_close int fd =
-		open_anyhow(p->dir, p->name, n->st->st_mode,
-			    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
-	char shown[TAR_MAX_NAME + 2];
-	int rc = 0;
-
-	if (fd < 0)
-		return t->upper ? err_sys(e, "cannot open %s", p->as) : 0;
-	if (walk_is_virtual(fd))
-		return 0;
-	if (*p->as) {
-		snprintf(shown, sizeof(shown), "%s/", p->as);
-		n->name = shown;
-		n->type = '5';
-		if (t->upper && is_opaque(fd))
-			add_text(&n->pax, "CLOCHE.opaque", "1");
-		add_xattrs(n, fd);
-		rc = put_entry(t, n, e);
-	}
-	return rc < 0 ? -1 : put_children(t, fd, p, e);
-}
-
-static int put_regular(struct tar_out *t, struct new_entry *n, const struct tree_place *p,
-		       struct err *e)
-{
-	auto_close int fd = -1;
-	struct stat st;
-
-	fd = open_anyhow(p->dir, p->name, n->st->st_mode,
-			 O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
-	if (fd < 0 || fstat(fd, &st) < 0 || !S_ISREG(st.st_mode))
-		return t->upper ? err_sys(e, "cannot open %s", p->as) : 0;
-	st.st_mode = n->st->st_mode;
-	n->st = &st;
-	n->type = '0';
-	return put_file(t, n, fd, e);
-}
-
-static int put_symlink(struct tar_out *t, struct new_entry *n, const struct tree_place *p,
-		       struct err *e)
-{
-	char target[TAR_MAX_NAME];
-	ssize_t len;
-
-	len = readlinkat(p->dir, p->name, target, sizeof(target) - 1);
-	if (len < 0)
-		return 0;
-	target[len] = '\0';
-	n->link = target;
-	n->type = '2';
-	return put_entry(t, n, e);
-}
-
-/* The entries of a directory that is not in the archive itself. */
-static int put_below(struct tar_out *t, const struct tree_place *p, struct err *e)
-{
-	auto_close int fd =
-		openat(p->dir, p->name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-
-	return fd < 0 ? 0 : put_children(t, fd, p, e);
-}
-
-static int put_tree(struct tar_out *t, const struct tree_place *p, struct err *e)
-{
-	struct stat st;
-	struct new_entry n = {.name = p->as, .st = &st};
-	int rc = 0;
-
-	/* The entry may be gone by now. */
-	if (fstatat(p->dir, p->name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-		return 0;
-	if (t->only_own && st.st_uid != TAR_OWNER) {
-		rc = S_ISDIR(st.st_mode) ? put_below(t, p, e) : 0;
-	} else if (S_ISDIR(st.st_mode)) {
-		rc = put_directory(t, &n, p, e);
-	} else if ((S_ISREG(st.st_mode) || S_ISLNK(st.st_mode)) &&
-		   (n.link = link_to(t, &st, p->as))) {
-		n.type = '1';
-		rc = put_entry(t, &n, e);
-	} else if (S_ISREG(st.st_mode)) {
-		rc = put_regular(t, &n, p, e);
-	} else if (S_ISLNK(st.st_mode)) {
-		rc = put_symlink(t, &n, p, e);
-	} else if (S_ISFIFO(st.st_mode)) {
-		n.type = '6';
-		rc = put_entry(t, &n, e);
-	} else if (t->upper && S_ISCHR(st.st_mode) && st.st_rdev == makedev(0, 0)) {
-		n.type = '3';
-		rc = put_entry(t, &n, e);
-	}
-	buf_done(&n.pax);
-	return rc;
-}
-
-int tar_out_tree(struct tar_out *t, int dir, const char *name, const char *as, struct err *e)
-{
-	char *path = must_alloc(calloc(1, TAR_MAX_NAME));
-	int rc;
-
-	snprintf(path, TAR_MAX_NAME, "%s", as);
-	rc = put_tree(t, &(struct tree_place){dir, name, path, 0}, e);
-	free(path);
-	return rc;
+	add_text(&n->pax, key, value);
 }
 
 int tar_out_end(struct tar_out *t, struct err *e)
