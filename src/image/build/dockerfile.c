@@ -266,8 +266,11 @@ static int copy_heredocs(struct reader *r, struct build_step *s, struct err *e)
 		auto_buf struct buf text = {0};
 		struct heredoc h;
 
-		if (!opens_heredoc(s->args.items[i], &h))
+		if (!opens_heredoc(s->args.items[i], &h)) {
+			if (str_starts(s->args.items[i], "<<"))
+				return wrong(r, e, "'%.40s' is no heredoc", s->args.items[i]);
 			continue;
+		}
 		if (read_heredoc(r, &h, false, &text, e) < 0)
 			return -1;
 		buf_add(&text, "", 1);
