@@ -614,6 +614,13 @@ class Descriptors(cl.Case):
             for fd in set(fds):
                 os.close(fd)
 
+    def test_workdir_leads_to_none(self):
+        """A working directory that is a number of what cloche itself has open (CVE-2024-21626)."""
+        for fd in range(3, 20):
+            r = cl.run("run", "--empty", "--workdir", "/proc/self/fd/%d" % fd, "--", "pwd")
+            self.assertEqual(r.code, 125, str(r))
+            self.assertIn("cannot enter /proc/self/fd", r.err)
+
     def test_keeper_keeps_its_streams(self):
         """While a command runs, cloche's own 0, 1 and 2 are the caller's or nothing's."""
         p = cl.start("run", "--", "sh", "-c", "echo up; read x", stdin=subprocess.PIPE)

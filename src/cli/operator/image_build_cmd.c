@@ -78,8 +78,7 @@ static int read_dockerfile(const char *path, int context, char **ret, size_t *re
 	else if (path)
 		fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 	else
-		fd = openat(context, "Dockerfile",
-			    O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+		fd = openat(context, "Dockerfile", O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
 	if (fd < 0)
 		return err_sys(e, "cannot open %s", path ? path : "the context's Dockerfile");
 	*ret = must_alloc(malloc(DOCKERFILE_MAX + 2));

@@ -106,12 +106,13 @@ static int child(void *arg)
 	if (setsid() < 0)
 		end_child(h, "session");
 	attach_streams(h);
-	if (chdir(h->spawn->cwd) < 0)
-		end_child(h, "cwd");
 	/* The child gets its standard streams, and a prefork its socket; nothing else. */
 	if (h->spawn->prefork && (dup2(h->spawn->prefork, 3) < 0 || fcntl(3, F_SETFD, 0) < 0))
 		end_child(h, "prefork");
 	sys_close_range(h->spawn->prefork ? 4 : 3, ~0u, 0);
+	/* Not before: /proc/self/fd/7 would lead to what the guest has open. */
+	if (chdir(h->spawn->cwd) < 0)
+		end_child(h, "cwd");
 	set_limits(h->spawn);
 	become_user(h);
 	set_mark(h);

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 
 #define STAGES_MAX 100
+#define USUAL_PATH "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 /* ---- stages ---- */
 
@@ -409,6 +410,9 @@ static int step_from(struct build *b, const struct build_step *s, struct err *e)
 		build_config_copy(&below->config, &b->now->config);
 	else if (!str_equal(name, "scratch") && read_image(b, name, &b->now->config, e) < 0)
 		return -1;
+	/* "${PATH}:/more" is common, also where the image below sets none. */
+	if (!variables_find((const struct list *const[]){&b->now->config.env, NULL}, "PATH", 4))
+		list_add(&b->now->config.env, USUAL_PATH);
 	return run_triggers(b, e);
 }
 

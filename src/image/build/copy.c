@@ -408,12 +408,12 @@ static int copy_one(struct copy *c, const struct copy_from *from, const char *pa
 	auto_free char *target = NULL, *resolved = NULL;
 	bool again, exists;
 
-	if (from->is_context && *path && is_ignored(from, path, &again) && !again)
-		return err_set(e, ERR_NOT_FOUND, "'%.200s' is left out by .dockerignore", path);
 	c->keeps_owners = from->keeps_owners;
 	if (open_source(from, path, &t, e) < 0)
 		return -1;
 	fd = t.fd;
+	if (*path && is_ignored(from, path, &again) && !(again && S_ISDIR(t.st.st_mode)))
+		return err_set(e, ERR_NOT_FOUND, "'%.200s' is left out by .dockerignore", path);
 	t.to = resolved = view_resolve(c->view, to, &exists, e);
 	if (!resolved)
 		return -1;

@@ -68,10 +68,12 @@ static int show_usual_files(struct run_step *r, struct err *e)
 
 	list_add(&r->run.left_out, "proc");
 	list_add(&r->run.left_out, "dev");
-	if (view_stat(r->view, "/etc/resolv.conf", &st) && S_ISLNK(st.st_mode))
-		;
-	else if (show_text(r, "/etc/resolv.conf",
-			   "nameserver 127.0.0.1\noptions attempts:1 timeout:2\n", 0644, e) < 0)
+	/* Without the directory nobody reads them, and it would stay in the layer. */
+	if (!view_stat(r->view, "/etc", &st) || !S_ISDIR(st.st_mode))
+		return 0;
+	if (!(view_stat(r->view, "/etc/resolv.conf", &st) && S_ISLNK(st.st_mode)) &&
+	    show_text(r, "/etc/resolv.conf", "nameserver 127.0.0.1\noptions attempts:1 timeout:2\n",
+		      0644, e) < 0)
 		return -1;
 	if (show_text(r, "/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n", 0644, e) < 0)
 		return -1;

@@ -205,13 +205,14 @@ void command_exec(const struct command_start *c)
 	if (attach_session(p, c->fds, &b->err) < 0)
 		_exit(125);
 	b->proven |= verify_privileges(p, c->fds->scratch);
+	if (sys_close_range(3, ~0u, CLOSE_RANGE_UNSHARE) == 0)
+		b->proven |= verify_fds(2);
+	/* Not before: a path such as /proc/self/fd/7 would lead to what this process still has open. */
 	if (chdir(p->workdir) < 0) {
 		err_field(&b->err, ERR_INVALID, "workdir", "workdir: cannot enter %s: %s",
 			  p->workdir, strerror(errno));
 		_exit(125);
 	}
-	if (sys_close_range(3, ~0u, CLOSE_RANGE_UNSHARE) == 0)
-		b->proven |= verify_fds(2);
 	if (verify_required(p, &b->err) < 0 || restrict_command(p, &b->err) < 0)
 		_exit(125);
 	if (become_named_user(p, &b->err) < 0)
