@@ -14,6 +14,7 @@
 #include "base/base.h"
 
 #define DISK_OUTER_ID 65536u
+#define DISK_KEY 64 /* bytes */
 
 struct statfs;
 
@@ -41,10 +42,16 @@ struct disk_use {
 	uint32_t id_base; /* ids 0 to 65535 on disk are the host's from here on */
 	/* Of a disk that nobody writes to and that was frozen when it was copied; others may read it, too. */
 	bool read_only;
+	const unsigned char *key; /* DISK_KEY bytes; NULL: not encrypted */
 };
 
 /* A detached mount of `d`. ERR_CONFLICT: the disk is mounted already. */
 int disk_mount(const struct disk_use *u, struct err *e);
+
+/* ---- encrypt.c ---- */
+
+/* Of `d`. Sets how a new disk is encrypted, and tries that the key is the disk's. ERR_DENIED: it is not. */
+int disk_unlock(int top, const unsigned char *key, bool is_new, struct err *e);
 
 /* ---- places.c ---- */
 

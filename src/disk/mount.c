@@ -60,18 +60,20 @@ static int attach(const struct disk_use *u, char *path, size_t size, struct err 
 	return err_sys(e, "cannot get a loop device");
 }
 
-/* The first mount makes it. Nothing inside ever has its owner's id. */
-static int open_top(int fs, bool read_only, struct err *e)
+/* The first mount makes `d`. Nothing inside ever has its owner's id. */
+static int open_top(int fs, const struct disk_use *u, struct err *e)
 {
-	if (read_only || mkdirat(fs, "d", 0755) < 0) {
-		if (read_only || errno == EEXIST)
-			return 0;
+	bool is_new = !u->read_only && mkdirat(fs, "d", 0755) == 0;
+	auto_close int top = -1;
+
+	if (!is_new && !u->read_only && errno != EEXIST)
 		return err_sys(e, "cannot prepare a disk");
-	}
-	if (fchmodat(fs, "d", 0755, 0) < 0 ||
-	    fchownat(fs, "d", DISK_OUTER_ID, DISK_OUTER_ID, AT_SYMLINK_NOFOLLOW) < 0)
+	top = openat(fs, "d", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (top < 0)
+		return err_sys(e, "the disk has no files");
+	if (is_new && (fchmod(top, 0755) < 0 || fchown(top, DISK_OUTER_ID, DISK_OUTER_ID) < 0))
 		return err_sys(e, "cannot prepare a disk");
-	return 0;
+	return disk_unlock(top, u->key, is_new, e);
 }
 
 static int map_ids(int tree, uint32_t base, struct err *e)
@@ -115,7 +117,7 @@ int disk_mount(const struct disk_use *u, struct err *e)
 	if (device < 0)
 		return -1;
 	fs = mount_new("ext4", u->read_only ? MOUNT_READ_ONLY : 0, options, e);
-	if (fs < 0 || open_top(fs, u->read_only, e) < 0)
+	if (fs < 0 || open_top(fs, u, e) < 0)
 		return -1;
 	tree = mount_clone(fs, "d", u->read_only ? MOUNT_READ_ONLY : 0, e);
 	if (tree < 0 || map_ids(tree, u->id_base, e) < 0)

@@ -38,13 +38,13 @@ struct keyring {
 
 static const char *const kind_names[] = {
 	[KEY_MASTER] = "master",     [KEY_TENANT] = "tenant", [KEY_SECRETS] = "secrets",
-	[KEY_EXCHANGE] = "exchange", [KEY_SIGNER] = "signer",
+	[KEY_EXCHANGE] = "exchange", [KEY_SIGNER] = "signer", [KEY_DISK] = "disk",
 };
 static_assert(ARRAY_LEN(kind_names) == KEY_KIND_COUNT, "a name for each kind");
 
 static const enum key_kind parents[] = {
 	[KEY_MASTER] = KEY_MASTER,   [KEY_TENANT] = KEY_MASTER, [KEY_SECRETS] = KEY_TENANT,
-	[KEY_EXCHANGE] = KEY_MASTER, [KEY_SIGNER] = KEY_MASTER,
+	[KEY_EXCHANGE] = KEY_MASTER, [KEY_SIGNER] = KEY_MASTER, [KEY_DISK] = KEY_TENANT,
 };
 
 int keyring_master_parse(const char *text, size_t len, unsigned char ret[KEY_BYTES], struct err *e)
@@ -226,7 +226,7 @@ static struct key_row *find_row(const struct keyring *k, enum key_kind kind, con
 	return NULL;
 }
 
-static int make_row(struct keyring *k, enum key_kind kind, const char *id,
+static int make_row(struct keyring *k, enum key_kind kind, const char *id, const char *owner,
 		    const unsigned char *with, unsigned char ret[KEY_BYTES], struct err *e)
 {
 	struct key_row *r;
@@ -238,7 +238,7 @@ static int make_row(struct keyring *k, enum key_kind kind, const char *id,
 	r = &k->rows[k->count++];
 	*r = (struct key_row){.kind = (uint8_t)kind, .version = 1, .length = KEY_BYTES};
 	snprintf(r->id, sizeof(r->id), "%s", id);
-	snprintf(r->parent, sizeof(r->parent), "%s", parents[kind] == KEY_MASTER ? "" : id);
+	snprintf(r->parent, sizeof(r->parent), "%s", parents[kind] == KEY_MASTER ? "" : owner);
 	memcpy(r->created_ms, &now, sizeof(now));
 	randombytes_buf(ret, KEY_BYTES);
 	seal_row(k, r, ret, with);
@@ -251,6 +251,12 @@ static int make_row(struct keyring *k, enum key_kind kind, const char *id,
 int keyring_get(struct keyring *k, enum key_kind kind, const char *id, bool make,
 		unsigned char ret[KEY_BYTES], struct err *e)
 {
+	return keyring_get_of(k, kind, id, id, make, ret, e);
+}
+
+int keyring_get_of(struct keyring *k, enum key_kind kind, const char *id, const char *owner,
+		   bool make, unsigned char ret[KEY_BYTES], struct err *e)
+{
 	unsigned char above[KEY_BYTES];
 	const struct key_row *r;
 	int rc;
@@ -259,13 +265,13 @@ int keyring_get(struct keyring *k, enum key_kind kind, const char *id, bool make
 		memcpy(ret, k->master, KEY_BYTES);
 		return 0;
 	}
-	if (keyring_get(k, parents[kind], id, make, above, e) < 0)
+	if (keyring_get(k, parents[kind], owner, make, above, e) < 0)
 		return -1;
 	r = find_row(k, kind, id);
 	if (r)
 		rc = open_row(k, r, above, ret, e);
 	else if (make)
-		rc = make_row(k, kind, id, above, ret, e);
+		rc = make_row(k, kind, id, owner, above, ret, e);
 	else
 		rc = err_set(e, ERR_NOT_FOUND, "there is no %s key '%s'", kind_names[kind], id);
 	sodium_memzero(above, sizeof(above));
@@ -290,6 +296,22 @@ static int replace_rows(struct keyring *k, struct key_row *rows, size_t count, s
 	return -1;
 }
 
+int keyring_erase(struct keyring *k, enum key_kind kind, const char *id,
+		  bool (*is_kept)(const void *arg, const char *id), const void *arg, struct err *e)
+{
+	struct key_row *rows = must_alloc(malloc(k->count * sizeof(*rows) + 1));
+	size_t n = 0;
+
+	for (size_t i = 0; i < k->count; i++)
+		if (k->rows[i].kind != kind ||
+		    (id ? !str_equal(k->rows[i].id, id) : is_kept(arg, k->rows[i].id)))
+			rows[n++] = k->rows[i];
+	if (n < k->count)
+		return replace_rows(k, rows, n, e);
+	free(rows);
+	return 0;
+}
+
 int keyring_shred(struct keyring *k, const char *owner, struct err *e)
 {
 	struct key_row *rows = must_alloc(malloc(k->count * sizeof(*rows) + 1));
@@ -297,7 +319,8 @@ int keyring_shred(struct keyring *k, const char *owner, struct err *e)
 
 	for (size_t i = 0; i < k->count; i++)
 		if (k->rows[i].kind == KEY_EXCHANGE || k->rows[i].kind == KEY_SIGNER ||
-		    !str_equal(k->rows[i].id, owner))
+		    (!str_equal(k->rows[i].id, owner) && (parents[k->rows[i].kind] == KEY_MASTER ||
+							  !str_equal(k->rows[i].parent, owner))))
 			rows[n++] = k->rows[i];
 	if (n < k->count)
 		return replace_rows(k, rows, n, e);

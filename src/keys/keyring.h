@@ -15,7 +15,15 @@
 #define KEY_BYTES 32
 #define KEY_ID 32
 
-enum key_kind { KEY_MASTER, KEY_TENANT, KEY_SECRETS, KEY_EXCHANGE, KEY_SIGNER, KEY_KIND_COUNT };
+enum key_kind {
+	KEY_MASTER,
+	KEY_TENANT,
+	KEY_SECRETS,
+	KEY_EXCHANGE,
+	KEY_SIGNER,
+	KEY_DISK,
+	KEY_KIND_COUNT
+};
 
 struct keyring;
 
@@ -24,6 +32,12 @@ struct keyring *keyring_open(int dir, const unsigned char master[KEY_BYTES], str
 void keyring_close(struct keyring *k);
 int keyring_get(struct keyring *k, enum key_kind kind, const char *id, bool make,
 		unsigned char ret[KEY_BYTES], struct err *e);
+/* The same for a key with an id of its own, below this owner's. */
+int keyring_get_of(struct keyring *k, enum key_kind kind, const char *id, const char *owner,
+		   bool make, unsigned char ret[KEY_BYTES], struct err *e);
+/* Erases keys of this kind: the one with this id, or (NULL) all whose ids is_kept does not know. */
+int keyring_erase(struct keyring *k, enum key_kind kind, const char *id,
+		  bool (*is_kept)(const void *arg, const char *id), const void *arg, struct err *e);
 /* Erases all keys of this owner: what they sealed cannot be opened any more. */
 int keyring_shred(struct keyring *k, const char *owner, struct err *e);
 /* Wraps the rows below the master with another master. */

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/loop.h"
 #include "keys/agent_keys.h"
+#include "keys/disk_keys.h"
 #include "keys/secrets.h"
 #include "kern/secret_source.h"
 #include "policy/config.h"
@@ -510,6 +511,24 @@ static void request_key(struct signer *s, const struct ipc *m, int fd)
 	ipc_channel_send(&s->broker, &answer, -1);
 }
 
+/* ---- keys of disks ---- */
+
+static void request_disk_key(struct signer *s, const struct ipc *m, int fd)
+{
+	struct ipc answer = {.type = IPC_DISK_KEY_IS, .serial = m->serial, .disk_key = m->disk_key};
+
+	if (want_store(s, &answer.err) < 0)
+		;
+	else if (m->type == IPC_DISK_KEY_GET)
+		(void)keyring_disk_get(s->keys, &answer.disk_key, &answer.err);
+	else if (m->type == IPC_DISK_KEY_ERASE)
+		(void)keyring_disk_erase(s->keys, &m->disk_key, &answer.err);
+	else
+		(void)keyring_disk_keep(s->keys, fd, &answer.err);
+	ipc_channel_send(&s->broker, &answer, -1);
+	sodium_memzero(&answer, sizeof(answer));
+}
+
 static void request_ping(struct signer *s, const struct ipc *m, int fd)
 {
 	struct ipc answer = {.type = IPC_PONG};
@@ -523,10 +542,12 @@ static const struct {
 	uint32_t type;
 	void (*run)(struct signer *s, const struct ipc *m, int fd);
 } requests[] = {
-	{IPC_SECRET_PUT, request_put},	     {IPC_SECRET_LIST, request_list},
-	{IPC_SECRET_DELETE, request_delete}, {IPC_SECRET_USE, request_use},
-	{IPC_MESSAGE_SIGN, request_sign},    {IPC_MESSAGE_VERIFY, request_verify},
-	{IPC_AGENT_KEY, request_key},	     {IPC_PING, request_ping},
+	{IPC_SECRET_PUT, request_put},	       {IPC_SECRET_LIST, request_list},
+	{IPC_SECRET_DELETE, request_delete},   {IPC_SECRET_USE, request_use},
+	{IPC_MESSAGE_SIGN, request_sign},      {IPC_MESSAGE_VERIFY, request_verify},
+	{IPC_AGENT_KEY, request_key},	       {IPC_PING, request_ping},
+	{IPC_DISK_KEY_GET, request_disk_key},  {IPC_DISK_KEY_ERASE, request_disk_key},
+	{IPC_DISK_KEY_USED, request_disk_key}, {IPC_PING, request_ping},
 };
 
 static void on_message(void *arg, const struct ipc *m, int fd)

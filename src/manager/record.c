@@ -70,6 +70,7 @@ void layers_fill(const struct sandbox *s, struct result *r)
 							   : "v1";
 	r->memory = r->is_remote ? "none" : b->memory_by_cgroup ? "cgroup" : "watch";
 	r->disk = b->proven & LAYER_BIT(LAYER_DISK) ? b->disk : "none";
+	r->encrypted = b->has_disk & IPC_DISK_ENCRYPTED ? "fscrypt" : b->has_disk ? "none" : NULL;
 	r->network = network_how(s);
 	r->caps = root_inside_caps(b->root_inside);
 	r->root_inside = root_inside_name(b->root_inside);

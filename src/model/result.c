@@ -302,6 +302,8 @@ static void print_layers(struct jsonw *j, const char *key, const struct result *
 	jsonw_string(j, "cgroup", r->cgroup ? r->cgroup : "none");
 	jsonw_string(j, "memory", r->memory ? r->memory : "none");
 	jsonw_string(j, "disk", r->disk ? r->disk : "none");
+	if (r->encrypted)
+		jsonw_string(j, "encrypted", r->encrypted);
 	jsonw_string(j, "network",
 		     !(r->proven & LAYER_BIT(LAYER_NETWORK)) ? NULL
 		     : r->network			     ? r->network

@@ -67,10 +67,11 @@ struct result {
 	const char *root_inside; /* "nested" "answered", or NULL: an ordinary user */
 	char seccomp[176];	 /* "default@sha256:...", and " own@sha256:..." of --seccomp */
 	int landlock_abi;
-	const char *cgroup;  /* "v1" "v2" "none" */
-	const char *memory;  /* "cgroup" "watch" */
-	const char *disk;    /* "tmpfs" "none" */
-	const char *network; /* "tproxy" "ports"; NULL: "none" */
+	const char *cgroup;    /* "v1" "v2" "none" */
+	const char *memory;    /* "cgroup" "watch" */
+	const char *disk;      /* "tmpfs" "image" "none" */
+	const char *encrypted; /* "fscrypt" "none"; NULL: nothing is on a disk */
+	const char *network;   /* "tproxy" "ports"; NULL: "none" */
 	bool wants_vm; /* its trust level would rather have a virtual machine (auth/trust.h) */
 	bool rootless, is_remote; /* is_remote: run by another service, nothing was measured */
 	char net_note[240];	  /* why a connection failed that was allowed, or "" */

@@ -171,12 +171,14 @@ struct config {
 	struct config_warm warm;
 	struct config_e2b e2b;
 	struct config_keys keys;
+	uint8_t disk_encrypt; /* CONFIG_UNSET: if there is a master key */
 	uint32_t secret_count;
 	struct config_secret secrets[CONFIG_ITEMS];
 	struct config_tls tls;
 	struct config_network network;
 
-	char agent_types[CONFIG_PATH]; /* a directory of agent types besides the shipped ones; or "" */
+	char agent_types
+		[CONFIG_PATH]; /* a directory of agent types besides the shipped ones; or "" */
 	/* Of agents' tool calls: rules, and agent types that judge, in their order. */
 	uint32_t tool_rule_count, interceptor_count;
 	char tool_rules[CONFIG_TOOL_RULES][CONFIG_TOOL_RULE];

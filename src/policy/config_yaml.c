@@ -148,6 +148,9 @@ static const struct config_key keys[] = {
 	{"keys", "master", SOURCE, AT(keys.master), 0, 0, NULL},
 	{"keys", "previous", SOURCE, AT(keys.previous), 0, 0, NULL},
 
+	{"", "disks", SECTION, 0, 0, 0, 0, NULL},
+	{"disks", "encrypt", BOOL, AT(disk_encrypt), 0, 0, NULL},
+
 	{"", "snapshots", SECTION, 0, 0, 0, 0, NULL},
 	{"snapshots", "max_bytes", SIZE, AT(snapshot_max_bytes), 1024, 0, "4G"},
 	{"snapshots", "max_total", SIZE, AT(snapshot_total_bytes), 0, 0, "64G"},
@@ -366,6 +369,7 @@ void config_init(struct config *c)
 	memset(c, 0, sizeof(*c));
 	put_defaults(false, c);
 	c->sandbox.network_enabled = CONFIG_UNSET;
+	c->disk_encrypt = CONFIG_UNSET;
 }
 
 /* ---- images and volumes ---- */

@@ -33,7 +33,9 @@ struct instance {
 	const struct provider_row *row;
 	struct ipc_booted info; /* the row fills in what it has proven */
 	bool is_doomed;		/* to be destroyed as soon as it is booted */
-	int disk_from;		/* boot: a disk to begin with a copy of; the broker's. -1: none */
+	bool has_disk_key;	/* boot: the disk is encrypted with this; wiped by the row */
+	unsigned char disk_key[IPC_DISK_KEY_BYTES];
+	int disk_from; /* boot: a disk to begin with a copy of; the broker's. -1: none */
 	/* What the row needs to adopt it in a later broker. Set by boot, stored by the broker. */
 	unsigned char blob[PROVIDER_BLOB];
 	void *own; /* the row's own state; freed before destroy is answered */

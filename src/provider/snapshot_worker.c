@@ -143,7 +143,8 @@ static int clone_disk(struct snapshot_worker *c, struct snapshot_worker_result *
 
 static int pack_disk(struct snapshot_worker *c, struct snapshot_worker_result *r)
 {
-	const struct disk_use use = {.file = c->work.in, .read_only = true};
+	const struct disk_use use = {
+		.file = c->work.in, .read_only = true, .key = c->has_disk_key ? c->disk_key : NULL};
 
 	c->work.verb = "pack";
 	c->work.in = -1;

@@ -16,8 +16,10 @@ struct snapshot_worker {
 	 */
 	struct confined_helper work;
 	int file;
-	int unwanted;	     /* "take": the other end of in, closed in the worker */
-	uint64_t max_bytes;  /* 0: no bound */
+	int unwanted;	    /* "take": the other end of in, closed in the worker */
+	uint64_t max_bytes; /* 0: no bound */
+	bool has_disk_key;  /* "pack-disk" */
+	unsigned char disk_key[IPC_DISK_KEY_BYTES];
 	uint64_t timeout_ms; /* 0: none */
 	provider_done done;  /* the result has size and digest; the worker has been stopped */
 	void *arg;

@@ -29,8 +29,9 @@ static const struct ipc_text booted_texts[] = {
 	TEXT(booted.agent_uid), TEXT(booted.image), {0}};
 static const struct ipc_text stats_texts[] = {TEXT(stats.id), {0}};
 static const struct ipc_text snapshot_texts[] = {
-	TEXT(snapshot.id),     TEXT(snapshot.sandbox),	TEXT(snapshot.owner), TEXT(snapshot.name),
-	TEXT(snapshot.digest), TEXT(snapshot.excluded), TEXT(snapshot.image), {0}};
+	TEXT(snapshot.id),    TEXT(snapshot.sandbox), TEXT(snapshot.owner),
+	TEXT(snapshot.name),  TEXT(snapshot.digest),  TEXT(snapshot.excluded),
+	TEXT(snapshot.image), TEXT(snapshot.key),     {0}};
 static const struct ipc_text image_texts[] = {
 	TEXT(image.owner), TEXT(image.name), TEXT(image.to), {0}};
 static const struct ipc_text row_texts[] = {TEXT(row.id), TEXT(row.snapshot), TEXT(row.text), {0}};
@@ -67,6 +68,7 @@ static const struct ipc_text message_texts[] = {TEXT(message.from),
 						TEXT(message.reply_to),
 						{0}};
 static const struct ipc_text key_texts[] = {TEXT(key.name), TEXT(key.uid), {0}};
+static const struct ipc_text disk_key_texts[] = {TEXT(disk_key.id), TEXT(disk_key.owner), {0}};
 static const struct ipc_text no_texts[] = {{0}};
 
 static const struct shape {
@@ -117,6 +119,9 @@ static const struct shape {
 	[IPC_PING] = {sizeof(struct ipc_ping), ping_texts},
 	[IPC_PONG] = {0, no_texts},
 	[IPC_TLS_KEYS] = {0, no_texts},
+	[IPC_DISK_KEY_GET... IPC_DISK_KEY_ERASE] = {sizeof(struct ipc_disk_key), disk_key_texts},
+	[IPC_DISK_KEY_USED] = {0, no_texts},
+	[IPC_DISK_KEY_IS] = {sizeof(struct ipc_disk_key), disk_key_texts},
 	[IPC_AGENT_PUT... IPC_AGENT_DELETE] = {sizeof(struct ipc_agent), agent_texts},
 	[IPC_MESSAGE_SIGN... IPC_MESSAGE_VERIFY] = {sizeof(struct agent_message), message_texts},
 	[IPC_AGENT_KEY] = {sizeof(struct ipc_agent_key), key_texts},

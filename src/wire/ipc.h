@@ -16,6 +16,7 @@
 
 #define IPC_VOLUMES 8
 #define IPC_PATH 256
+#define IPC_DISK_KEY_BYTES 64
 #define IPC_ROW 4096
 #define IPC_ROW_LONG 65536 /* in a file of its own; in memory of the host, so not more */
 #define IPC_IMAGE_ID 80	   /* "host", "dir:NAME" of the operator's, or "sha256:" and 64 digits */
@@ -74,13 +75,13 @@ enum ipc_type {
 	 * broker, with nothing but an address: the plain side of a TLS connection.
 	 */
 	IPC_PEER,
-	IPC_SHUTDOWN,	/* stop taking work, finish what is running, then IPC_QUIT */
-	IPC_AUDIT,	/* fd: a socket to the audit role, which was started again */
-	IPC_NET_RECORD, /* egress_record: an attempt of a sandbox to reach something, or its end */
-	IPC_NET_METER,	/* egress_meter */
-	IPC_NET_ASKS,	/* egress_record: waits for IPC_NET_ANSWER */
-	IPC_FOREIGN,	/* id: of another version of cloche; left alone, and so is its row */
-	IPC_SIGNER,	/* ipc_signer: role signer was started, or it says why it stores nothing */
+	IPC_SHUTDOWN,	 /* stop taking work, finish what is running, then IPC_QUIT */
+	IPC_AUDIT,	 /* fd: a socket to the audit role, which was started again */
+	IPC_NET_RECORD,	 /* egress_record: an attempt of a sandbox to reach something, or its end */
+	IPC_NET_METER,	 /* egress_meter */
+	IPC_NET_ASKS,	 /* egress_record: waits for IPC_NET_ANSWER */
+	IPC_FOREIGN,	 /* id: of another version of cloche; left alone, and so is its row */
+	IPC_SIGNER,	 /* ipc_signer: role signer was started, or it says why it stores nothing */
 	IPC_AGENT_TYPES, /* fd: JSON (policy/document.h), at the start and after a reload */
 	IPC_AGENTS, /* fd: all agents, an array of ipc_agent; at the start and after each change */
 	IPC_IMAGES, /* fd: names and records of the store (image/listing.h) */
@@ -102,6 +103,11 @@ enum ipc_type {
 	IPC_PONG,
 	/* broker to role tls */
 	IPC_TLS_KEYS, /* fd: certificates and their key in PEM, for connections from now on */
+	/* broker to role signer: keys of disks; each is answered by IPC_DISK_KEY_IS */
+	IPC_DISK_KEY_GET = 160, /* ipc_disk_key (owner; id, or "" for a new one) -> with the key */
+	IPC_DISK_KEY_ERASE,	/* ipc_disk_key (id) */
+	IPC_DISK_KEY_USED,	/* fd: ids of all keys that disks have; others are erased */
+	IPC_DISK_KEY_IS,
 	/* front to broker, about registered agents, which the broker keeps (daemon/broker/agents.c) */
 	IPC_AGENT_PUT = 128, /* ipc_agent: registers one, or changes its level or key -> IPC_DONE */
 	IPC_AGENT_DELETE,    /* ipc_agent (name) -> IPC_DONE */
@@ -184,6 +190,7 @@ struct ipc_booted {
 
 enum ipc_disk {
 	IPC_HAS_DISK = 1,
+	IPC_DISK_ENCRYPTED = 8,
 	IPC_DISK_HAS_FILES = 2, /* of the snapshot that it was started from */
 	IPC_DISK_HAS_WAS =
 		4, /* but what was changed in the skeleton of the root must be brought back */
@@ -207,6 +214,7 @@ struct ipc_snapshot {
 	uint64_t size_bytes, created_ms;
 	uint32_t frozen_ms; /* while it was made, the sandbox could not write */
 	uint8_t kind;	    /* enum ipc_snapshot_kind */
+	char key[IPC_ID];   /* of an encrypted disk; or "" */
 	uint8_t is_shared;  /* its blocks are those of the sandbox's disk, until either changes */
 	char image[IPC_IMAGE_ID]; /* of the sandbox; "": not known */
 };
@@ -296,6 +304,13 @@ struct ipc_secret_use {
 	uint8_t is_again; /* those that are no longer there are left out; else they are an error */
 	uint32_t count;
 	struct ipc_secret_use_item items[SECRETS_PER_SANDBOX];
+};
+
+/* The key of disks that share blocks. */
+struct ipc_disk_key {
+	char id[IPC_ID];
+	char owner[IPC_ID];
+	unsigned char key[IPC_DISK_KEY_BYTES]; /* in answers to the broker only */
 };
 
 struct ipc_signer {
@@ -391,6 +406,7 @@ struct ipc {
 		struct ipc_secret secret;
 		struct ipc_secret_use use;
 		struct ipc_signer signer;
+		struct ipc_disk_key disk_key;
 		struct ipc_agent agent;
 		struct ipc_image image;
 		struct ipc_agent_key key;

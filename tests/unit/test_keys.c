@@ -1,4 +1,5 @@
 /* keys: what was stored comes back only with the right master, for its owner, and unchanged; else it is refused. */
+#include "keys/disk_keys.h"
 #include "keys/secrets.h"
 
 #include "model/secret.h"
@@ -6,6 +7,7 @@
 #include <setjmp.h>
 #include <sodium.h>
 #include <stdarg.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #include <cmocka.h>
@@ -302,6 +304,68 @@ static void another_master(void **state)
 	assert_string_equal(value_of(f, "a", "KEY"), "");
 }
 
+static struct ipc_disk_key new_key(struct fixture *f, const char *owner)
+{
+	struct ipc_disk_key k = {.id = ""};
+
+	snprintf(k.owner, sizeof(k.owner), "%s", owner);
+	assert_int_equal(keyring_disk_get(f->keys, &k, &f->err), 0);
+	assert_true(ipc_id_is_valid(k.id));
+	return k;
+}
+
+/* 0, if the keyring gives the same key again. */
+static int has_key(struct fixture *f, const struct ipc_disk_key *k, const char *owner)
+{
+	struct ipc_disk_key again = {.id = ""};
+
+	memcpy(again.id, k->id, sizeof(again.id));
+	snprintf(again.owner, sizeof(again.owner), "%s", owner);
+	f->err = (struct err){0};
+	if (again.id[0] && keyring_disk_get(f->keys, &again, &f->err) < 0)
+		return -1;
+	return memcmp(again.key, k->key, sizeof(k->key));
+}
+
+static int list_of(const struct ipc_disk_key *k)
+{
+	int fd = memfd_create("ids", 0);
+
+	assert_int_equal(write(fd, k->id, IPC_ID), IPC_ID);
+	lseek(fd, 0, SEEK_SET);
+	return fd;
+}
+
+static void keys_of_disks(void **state)
+{
+	struct fixture *f = *state;
+	struct ipc_disk_key a = new_key(f, "a"), b = new_key(f, "a"), c = new_key(f, "c");
+	int fd;
+
+	assert_memory_not_equal(a.key, b.key, sizeof(a.key));
+	/* Neither half is the other, nor the key of the file. */
+	assert_memory_not_equal(a.key, a.key + 32, 32);
+	close_all(f);
+	assert_int_equal(open_all(f), 0);
+	assert_int_equal(has_key(f, &a, "a"), 0);
+	assert_int_equal(has_key(f, &c, "c"), 0);
+	/* Another owner's does not open, and nothing is made in its place. */
+	assert_int_equal(has_key(f, &a, "c"), -1);
+	assert_int_equal(f->err.kind, ERR_SYSTEM);
+	assert_int_equal(keyring_disk_erase(f->keys, &a, &f->err), 0);
+	assert_int_equal(has_key(f, &a, "a"), -1);
+	assert_int_equal(f->err.kind, ERR_NOT_FOUND);
+	assert_int_equal(has_key(f, &b, "a"), 0);
+	fd = list_of(&c);
+	assert_int_equal(keyring_disk_keep(f->keys, fd, &f->err), 0);
+	close(fd);
+	assert_int_equal(has_key(f, &b, "a"), -1);
+	assert_int_equal(has_key(f, &c, "c"), 0);
+	assert_int_equal(keyring_shred(f->keys, "c", &f->err), 0);
+	assert_int_equal(has_key(f, &c, "c"), -1);
+	assert_int_equal(f->err.kind, ERR_NOT_FOUND);
+}
+
 static void definitions(void **state)
 {
 	static const char *const bad[] = {
@@ -357,6 +421,7 @@ int main(void)
 		CASE(comes_back),     CASE(is_in_no_file),	  CASE(wrong_master),
 		CASE(flipped_bits),   CASE(moved_rows),		  CASE(cut_short),
 		CASE(another_master), CASE(killed_in_the_middle), CASE(definitions),
+		CASE(keys_of_disks),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

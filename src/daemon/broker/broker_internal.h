@@ -34,6 +34,8 @@ struct box {
 	struct box *next; /* in its bucket */
 	enum box_state state;
 	bool is_busy;		    /* one change at a time: pause, resume, limits, a snapshot */
+	bool has_used_disk;	    /* its disk is one of a snapshot */
+	char disk_key[IPC_ID];	    /* of its disk; "": it has none, or is not encrypted */
 	struct ipc_secret_use *use; /* the secrets that it may use, or NULL */
 	struct {
 		struct requester who; /* waits until everything is in force */
@@ -90,6 +92,19 @@ struct front_side {
 struct signer_request;
 
 /* The broker's end of the channel to role signer. */
+typedef void signer_done(void *arg, const struct ipc *answer);
+
+struct disk_key;
+
+/* Of disks that exist: the keys, and by how many each is used. */
+struct disk_keys {
+	struct disk_key *items;
+	size_t count, room;
+	bool unknown;	   /* a description could not be read */
+	bool were_counted; /* after the adoption */
+	bool were_told;	   /* to the signer; or it is too late for that */
+};
+
 struct signer_side {
 	struct ipc_channel channel; /* closed: it is not running */
 	uint32_t last_serial;
@@ -171,6 +186,7 @@ struct daemon {
 	struct config_audit audit_settings;
 	struct front_side front;
 	struct signer_side signer;
+	struct disk_keys disk_keys;
 	struct tls_side tls;
 	struct egress_side egress;
 	struct agents_side agents;
@@ -354,6 +370,8 @@ broker_request snapshot_request_make, snapshot_request_list, snapshot_request_de
 	snapshot_request_read, snapshot_request_write, snapshot_request_keep;
 /* The description of a kept snapshot; -1: there is none, or it cannot be read. */
 int snapshot_meta_read(const struct daemon *d, const char *id, struct ipc_snapshot *ret);
+/* The same of a description in any directory. */
+int snapshot_meta_read_at(int dir, const char *id, struct ipc_snapshot *ret);
 /* Is this a kept snapshot of that sandbox? */
 bool snapshot_is_of(const struct daemon *d, const char *id, const char *sandbox);
 /* The front that wrote them has gone: those that it did not keep are removed. */
@@ -365,6 +383,8 @@ void snapshot_remove_unfinished(struct daemon *d);
 
 /* Into this directory, as ID.meta. */
 int snapshot_meta_write(int dir, const struct ipc_snapshot *info, struct err *e);
+/* After a start: disk_key_use for each. */
+void snapshots_count_keys(struct daemon *d);
 /* Tells a new front which sandboxes are stopped: it may not know of those that a reboot has stopped. */
 void snapshots_tell_stopped(struct daemon *d);
 /* The name of the snapshot that a stopped sandbox consists of; clients cannot use it. */
@@ -378,8 +398,8 @@ void disk_forget(const struct box *b);
 bool disk_is_described(const struct daemon *d, const char *id);
 /* Answers with an fd to read the snapshot from, as a tar. */
 void disk_read_snapshot(struct daemon *d, struct requester who, const struct ipc_snapshot *s);
-/* Before a boot: links or opens the snapshot that it starts from. */
-int disk_find_source(struct box *b, const struct ipc_boot *boot, struct err *e);
+/* Boots a box: a disk begins with its snapshot, and gets its key. */
+void disk_boot(struct box *b, const struct ipc_boot *boot, provider_done done, void *arg);
 /* The sandbox's disk is also the snapshot's, as a file with this ending. */
 int disk_link_to_snapshot(const struct daemon *d, const char *sandbox, const char *snapshot,
 			  const char *ending, struct err *e);
@@ -406,6 +426,20 @@ void images_tell_all(struct daemon *d);
 broker_request images_request, images_request_look;
 /* Was this child one of the store's processes? */
 bool images_reaped(struct daemon *d, pid_t pid);
+
+/* ---- disk_keys.c ---- */
+/* key is wiped by who calls; it is NULL if there is an error. */
+typedef void disk_key_done(void *arg, const struct ipc_disk_key *key, const struct err *e);
+/* Is a new disk encrypted? */
+bool disk_keys_are_wanted(const struct daemon *d);
+/* The key with this id, or a new one for "". */
+void disk_key_get(struct daemon *d, const char *owner, const char *id, disk_key_done *done,
+		  void *arg);
+/* A disk or a snapshot with this key exists; it is gone. */
+void disk_key_use(struct daemon *d, const char *id);
+void disk_key_drop(struct daemon *d, const char *id);
+/* After a start: which keys are in use. */
+void disk_keys_tell(struct daemon *d);
 
 /* ---- publish.c ---- */
 broker_request publish_request;
@@ -446,6 +480,8 @@ void signer_detach(struct daemon *d);
 /* Tells a new front what the signer has said. */
 void signer_tell_front(struct daemon *d);
 broker_request signer_request_use;
+/* Any other message of the broker's own; done gets an error if there is no signer now. fd stays the caller's. */
+void signer_question(struct daemon *d, struct ipc *m, int fd, signer_done *done, void *arg);
 /* PUT, LIST and DELETE; fd stays the caller's. */
 void signer_pass_on(struct daemon *d, struct requester who, const struct ipc *m, int fd);
 /* Asks the role; its answer is the front's. */

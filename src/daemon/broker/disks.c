@@ -40,6 +40,7 @@ int disk_describe(const struct box *b, struct err *e)
 	memcpy(s.sandbox, b->i.info.id, sizeof(s.sandbox));
 	memcpy(s.owner, b->i.info.owner, sizeof(s.owner));
 	memcpy(s.image, b->i.info.image, sizeof(s.image));
+	memcpy(s.key, b->disk_key, sizeof(s.key));
 	snprintf(s.name, sizeof(s.name), "%s", SNAPSHOT_OF_STOP);
 	return snapshot_meta_write(b->d->host.disks_dir, &s, e);
 }
@@ -50,6 +51,7 @@ void disk_forget(const struct box *b)
 
 	file_name(b->i.info.id, "meta", name);
 	unlinkat(b->d->host.disks_dir, name, 0);
+	disk_key_drop(b->d, b->disk_key);
 }
 
 int disk_link_to_snapshot(const struct daemon *d, const char *sandbox, const char *snapshot,
@@ -73,7 +75,7 @@ static bool suits(int fd, const struct ipc_boot *b)
 	return fstat(fd, &st) == 0 && (uint64_t)st.st_size == disk_file_bytes(limit);
 }
 
-int disk_find_source(struct box *b, const struct ipc_boot *boot, struct err *e)
+static int find_source(struct box *b, const struct ipc_boot *boot, struct err *e)
 {
 	struct daemon *d = b->d;
 	struct ipc_snapshot s;
@@ -95,10 +97,59 @@ int disk_find_source(struct box *b, const struct ipc_boot *boot, struct err *e)
 		return err_sys(e, "cannot open the snapshot");
 	if (!suits(fd, boot))
 		return 0;
+	memcpy(b->disk_key, s.key, sizeof(b->disk_key));
+	disk_key_use(d, s.key);
+	b->has_used_disk = true;
 	if (str_equal(s.name, SNAPSHOT_OF_STOP) && str_equal(s.sandbox, boot->id))
 		return link_disk(d->snapshots_dir, from, d->host.disks_dir, to, e);
 	b->i.disk_from = take_fd(&fd);
 	return 0;
+}
+
+struct boot_wish {
+	struct box *b;
+	struct ipc_boot boot;
+	provider_done done;
+	void *arg;
+};
+
+static void on_boot_key(void *arg, const struct ipc_disk_key *key, const struct err *e)
+{
+	struct boot_wish *w = arg;
+	struct box *b = w->b;
+
+	if (e) {
+		w->done(w->arg, NULL, e);
+		free(w);
+		return;
+	}
+	if (!b->disk_key[0]) {
+		memcpy(b->disk_key, key->id, sizeof(b->disk_key));
+		disk_key_use(b->d, key->id);
+	}
+	memcpy(b->i.disk_key, key->key, sizeof(b->i.disk_key));
+	b->i.has_disk_key = true;
+	b->i.row->boot(&b->i, &w->boot, w->done, w->arg);
+	free(w);
+}
+
+void disk_boot(struct box *b, const struct ipc_boot *boot, provider_done done, void *arg)
+{
+	struct boot_wish *w;
+	struct err e = {0};
+
+	if (find_source(b, boot, &e) < 0) {
+		done(arg, NULL, &e);
+		return;
+	}
+	if (boot->disk_type != DISK_IMAGE ||
+	    (!b->disk_key[0] && (b->has_used_disk || !disk_keys_are_wanted(b->d)))) {
+		b->i.row->boot(&b->i, boot, done, arg);
+		return;
+	}
+	w = must_alloc(malloc(sizeof(*w)));
+	*w = (struct boot_wish){b, *boot, done, arg};
+	disk_key_get(b->d, boot->owner, b->disk_key, on_boot_key, w);
 }
 
 /* ---- when the daemon comes back ---- */
@@ -124,23 +175,45 @@ void disk_keep(struct daemon *d, const char *id)
 	daemon_note(d, "sandbox.keep", id, "done", "its disk is there, its processes are not");
 }
 
+/* The description of a disk whose sandbox lives. */
+static void take_up(struct box *b)
+{
+	struct ipc_snapshot s;
+
+	if (snapshot_meta_read_at(b->d->host.disks_dir, b->i.info.id, &s) < 0) {
+		b->d->disk_keys.unknown = true;
+		return;
+	}
+	memcpy(b->disk_key, s.key, sizeof(b->disk_key));
+	disk_key_use(b->d, s.key);
+}
+
 void disks_sweep(struct daemon *d)
 {
 	auto_list struct list names = {0};
 
 	list_names(d->host.disks_dir, &names);
 	for (size_t i = 0; i < names.count; i++) {
+		const char *name = names.items[i];
+		struct box *b = NULL;
 		char id[IPC_ID] = "";
 
-		memcpy(id, names.items[i], strnlen(names.items[i], 20));
-		if (ipc_id_is_valid(id) && box_find(d, id))
+		memcpy(id, name, strnlen(name, 20));
+		if (ipc_id_is_valid(id))
+			b = box_find(d, id);
+		if (b && str_equal(name + 20, ".meta"))
+			take_up(b);
+		if (b)
 			continue;
 		if (ipc_id_is_valid(id))
 			disk_keep(d, id);
 		/* Kept, or neither described nor used: of a boot that did not finish, or of the pool. */
 		if (!ipc_id_is_valid(id) || !disk_is_described(d, id))
-			unlinkat(d->host.disks_dir, names.items[i], 0);
+			unlinkat(d->host.disks_dir, name, 0);
 	}
+	snapshots_count_keys(d);
+	d->disk_keys.were_counted = true;
+	disk_keys_tell(d);
 }
 
 /* ---- requests ---- */
@@ -203,6 +276,29 @@ static struct disk_reading *reading_new(struct daemon *d, struct requester who,
 	return NULL;
 }
 
+static void start_reading(struct disk_reading *k)
+{
+	struct err e = {0};
+	int rc = snapshot_worker_start(&k->worker, k->d->loop, &e);
+
+	explicit_bzero(k->worker.disk_key, sizeof(k->worker.disk_key));
+	if (rc < 0)
+		reading_end(k, &e);
+}
+
+static void on_reading_key(void *arg, const struct ipc_disk_key *key, const struct err *e)
+{
+	struct disk_reading *k = arg;
+
+	if (e) {
+		reading_end(k, e);
+		return;
+	}
+	memcpy(k->worker.disk_key, key->key, sizeof(k->worker.disk_key));
+	k->worker.has_disk_key = true;
+	start_reading(k);
+}
+
 void disk_read_snapshot(struct daemon *d, struct requester who, const struct ipc_snapshot *s)
 {
 	struct ipc answer = {.type = IPC_SNAPSHOT_IS, .snapshot = *s};
@@ -227,10 +323,12 @@ void disk_read_snapshot(struct daemon *d, struct requester who, const struct ipc
 		.arg = k};
 	if (k->worker.work.in < 0)
 		err_sys(&e, "cannot open the snapshot");
-	else
-		(void)snapshot_worker_start(&k->worker, d->loop, &e);
 	if (e.kind)
 		reading_end(k, &e);
+	else if (s->key[0])
+		disk_key_get(d, s->owner, s->key, on_reading_key, k);
+	else
+		start_reading(k);
 }
 
 void disk_request_read(struct daemon *d, struct requester who, const struct ipc *m)

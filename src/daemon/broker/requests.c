@@ -247,12 +247,11 @@ void box_request_boot(struct daemon *d, struct requester who, const struct ipc *
 	info->of_host = str_equal(m->boot.image, "host");
 	agent_take_box(d, m->boot.agent, info);
 	memcpy(info->image, m->boot.image, sizeof(info->image));
-	if (images_hold(b, m->boot.disk_type == DISK_IMAGE, &e) < 0 ||
-	    disk_find_source(b, &m->boot, &e) < 0) {
+	if (images_hold(b, m->boot.disk_type == DISK_IMAGE, &e) < 0) {
 		on_booted(request_new(b, who), NULL, &e);
 		return;
 	}
-	row->boot(&b->i, &m->boot, on_booted, request_new(b, who));
+	disk_boot(b, &m->boot, on_booted, request_new(b, who));
 }
 
 /* ---- sandboxes that exist ---- */

@@ -14,6 +14,8 @@ struct signer_request {
 	struct signer_request *next;
 	uint32_t serial, type;
 	struct requester who;
+	signer_done *done; /* of the broker's own questions; else NULL */
+	void *arg;
 	char box[IPC_ID]; /* IPC_SECRET_USE */
 	struct ipc_secret_use
 		*before; /* what the box used, in case that the front's wish is refused; or NULL */
@@ -85,6 +87,22 @@ void signer_ask(struct daemon *d, struct requester who, struct ipc *m)
 		       "messages cannot be signed: the settings have no keys.master");
 	else if (is_running(d, who))
 		ask(d, who, m, -1);
+}
+
+void signer_question(struct daemon *d, struct ipc *m, int fd, signer_done *done, void *arg)
+{
+	struct ipc refusal = {.type = IPC_DONE};
+	struct signer_request *r;
+
+	if (!signer_is_wanted(d) || d->signer.channel.watch.fd < 0) {
+		err_set(&refusal.err, ERR_SYSTEM, "%s",
+			signer_is_wanted(d) ? NOT_NOW : "the settings have no keys.master");
+		done(arg, &refusal);
+		return;
+	}
+	r = ask(d, (struct requester){0}, m, fd);
+	r->done = done;
+	r->arg = arg;
 }
 
 void signer_pass_on(struct daemon *d, struct requester who, const struct ipc *m, int fd)
@@ -239,6 +257,11 @@ static void take_answer(struct daemon *d, const struct ipc *m, int fd)
 
 	if (!r)
 		return;
+	if (r->done) {
+		r->done(r->arg, m);
+		request_free(r);
+		return;
+	}
 	if (r->type == IPC_SECRET_USE)
 		give_rows(d, r, m, fd);
 	front_answer(d, r->who, &copy, -1);
@@ -269,7 +292,7 @@ static void on_message(void *arg, const struct ipc *m, int fd)
 	} else if (m->type == IPC_PONG) {
 		roles_answered(d, ROLE_SIGNER);
 	} else if (m->type == IPC_DONE || m->type == IPC_SECRET_IS || m->type == IPC_MESSAGE_IS ||
-		   m->type == IPC_AGENT_KEY_IS) {
+		   m->type == IPC_AGENT_KEY_IS || m->type == IPC_DISK_KEY_IS) {
 		take_answer(d, m, fd);
 	} else {
 		roles_end(d, ROLE_SIGNER, "it does not keep to the protocol");
@@ -288,6 +311,7 @@ void signer_attach(struct daemon *d, int sock)
 	d->signer.channel = (struct ipc_channel){
 		.loop = d->loop, .on_message = on_message, .on_broken = on_broken, .arg = d};
 	ipc_channel_open(&d->signer.channel, sock);
+	disk_keys_tell(d);
 }
 
 void signer_detach(struct daemon *d)
@@ -304,7 +328,14 @@ void signer_detach(struct daemon *d)
 		b = r->is_wish ? box_find_live(d, r->box) : NULL;
 		if (b)
 			put_back(b, take_ptr(r->before));
-		refuse(d, r->who, ERR_SYSTEM, NOT_NOW);
+		if (r->done) {
+			struct ipc gone = {.type = IPC_DONE};
+
+			err_set(&gone.err, ERR_SYSTEM, NOT_NOW);
+			r->done(r->arg, &gone);
+		} else {
+			refuse(d, r->who, ERR_SYSTEM, NOT_NOW);
+		}
 		request_free(r);
 	}
 	signer_tell_front(d);

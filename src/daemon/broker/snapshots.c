@@ -51,17 +51,23 @@ static void file_name(const char *id, const char *ending, char ret[IPC_ID + 8])
 
 int snapshot_meta_read(const struct daemon *d, const char *id, struct ipc_snapshot *ret)
 {
+	return snapshot_meta_read_at(d->snapshots_dir, id, ret);
+}
+
+int snapshot_meta_read_at(int dir, const char *id, struct ipc_snapshot *ret)
+{
 	char name[IPC_ID + 8];
 	struct meta m = {.magic = ""};
 
 	file_name(id, "meta", name);
-	auto_close int fd = openat(d->snapshots_dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+	auto_close int fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 
 	/* Those of earlier versions end there. */
 	if (fd < 0 || read(fd, &m, sizeof(m)) < (ssize_t)offsetof(struct meta, info.frozen_ms) ||
 	    memcmp(m.magic, MAGIC, sizeof(m.magic)) != 0)
 		return -1;
 	*ret = m.info;
+	ret->key[sizeof(ret->key) - 1] = '\0';
 	ret->owner[sizeof(ret->owner) - 1] = ret->name[sizeof(ret->name) - 1] = '\0';
 	ret->image[sizeof(ret->image) - 1] = '\0';
 	return 0;
@@ -144,9 +150,12 @@ static void for_each(struct daemon *d,
 	for (size_t i = 0; i < names.count; i++) {
 		struct ipc_snapshot s;
 
-		if (strlen(names.items[i]) == 25 && str_equal(names.items[i] + 20, ".meta") &&
-		    snapshot_meta_read(d, names.items[i], &s) == 0)
+		if (strlen(names.items[i]) != 25 || !str_equal(names.items[i] + 20, ".meta"))
+			continue;
+		if (snapshot_meta_read(d, names.items[i], &s) == 0)
 			each(d, &s, arg);
+		else
+			d->disk_keys.unknown = true;
 	}
 }
 
@@ -300,10 +309,14 @@ static void on_snapshot(void *arg, const struct provider_result *r, const struct
 	j->info.size_bytes = r->size_bytes;
 	j->info.kind = r->is_disk ? IPC_SNAPSHOT_DISK : IPC_SNAPSHOT_TAR;
 	j->info.is_shared = r->is_shared;
+	if (r->is_disk)
+		memcpy(j->info.key, box_find_live(j->d, j->sandbox)->disk_key, sizeof(j->info.key));
 	j->info.frozen_ms = r->frozen_ms;
 	memcpy(j->info.digest, r->digest, sizeof(j->info.digest));
 	network_names_save(j->d, j->info.sandbox, j->info.id);
-	end_job(j, keep_files(j->d, &j->info, &e) < 0 ? &e : NULL);
+	if (keep_files(j->d, &j->info, &e) == 0)
+		disk_key_use(j->d, j->info.key);
+	end_job(j, e.kind ? &e : NULL);
 }
 
 static int open_part(struct snapshot_job *j, int flags, struct err *e)
@@ -600,8 +613,10 @@ void snapshot_request_delete(struct daemon *d, struct requester who, const struc
 	err_set(&given_up, ERR_CONFLICT, "the snapshot was given up");
 	if (j)
 		end_job(j, &given_up);
-	else if (find_kept(d, &m->snapshot, &s, &e) == 0)
+	else if (find_kept(d, &m->snapshot, &s, &e) == 0) {
 		remove_files(d, m->snapshot.id);
+		disk_key_drop(d, s.key);
+	}
 	front_done(d, who, m->snapshot.id, e.kind ? &e : NULL);
 }
 
@@ -632,6 +647,16 @@ void snapshot_request_read(struct daemon *d, struct requester who, const struct 
 		front_done(d, who, m->snapshot.id, &e);
 	else
 		front_answer(d, who, &reply, fd);
+}
+
+static void count_key(struct daemon *d, struct ipc_snapshot *s, void *arg)
+{
+	disk_key_use(d, s->key);
+}
+
+void snapshots_count_keys(struct daemon *d)
+{
+	for_each(d, count_key, NULL);
 }
 
 static void tell_stopped(struct daemon *d, struct ipc_snapshot *s, void *arg)

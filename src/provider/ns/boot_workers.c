@@ -167,7 +167,11 @@ static int send_job(struct boot_worker *w, struct ns_sandbox *s, struct err *e)
 			goto out;
 		count++;
 	}
+	job.has_disk_key = s->i->has_disk_key;
+	memcpy(job.disk_key, s->i->disk_key, sizeof(job.disk_key));
 	rc = message_send(w->sock, &job, sizeof(job), fds, count, e);
+	explicit_bzero(job.disk_key, sizeof(job.disk_key));
+	explicit_bzero(s->i->disk_key, sizeof(s->i->disk_key));
 out:
 	while (--count > 0)
 		close(fds[count]);

@@ -493,7 +493,8 @@ static void describe_booted(struct ns_sandbox *s, const struct booted *r)
 		 : s->boot->disk_type == DISK_IMAGE   ? "image"
 						      : "tmpfs");
 	if (s->boot->disk_type == DISK_IMAGE)
-		i->has_disk = IPC_HAS_DISK | (s->disk_has_files ? IPC_DISK_HAS_FILES : 0) |
+		i->has_disk = IPC_HAS_DISK | (s->i->has_disk_key ? IPC_DISK_ENCRYPTED : 0) |
+			      (s->disk_has_files ? IPC_DISK_HAS_FILES : 0) |
 			      (s->disk_has_was ? IPC_DISK_HAS_WAS : 0);
 	memcpy(i->note, r->note, sizeof(i->note));
 	if (s->boot->root == ROOT_OVERLAY && i->root == ROOT_RO && !i->note[0])

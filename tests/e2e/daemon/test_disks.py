@@ -46,6 +46,30 @@ class Case(harness.Case):
     def state(self, box):
         return box.get("").json["state"]
 
+    def killed(self, d):
+        """As a reboot: no process is left, and neither is the runtime directory."""
+        pids = [int(p) for p in os.listdir("/proc") if p.isdigit()]
+        own = [d.process.pid]
+        for pid in pids:
+            try:
+                with open("/proc/%d/cgroup" % pid, encoding="utf-8") as f:
+                    if "cloche-box-%s-" % d.tag() in f.read():
+                        own.append(pid)
+            except OSError:
+                pass
+        for pid in own:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        d.process.wait()
+        for path in glob.glob("/sys/fs/cgroup/freezer/**/cloche-box-%s-*/freezer.state" % d.tag(),
+                              recursive=True):
+            with open(path, "w", encoding="utf-8") as f:
+                f.write("THAWED")
+        until(lambda: not self.loops(d), "the end of all mounts")
+        shutil.rmtree(os.path.join(d.dir, "run"))
+
     def disk_files(self, daemon):
         return os.listdir(os.path.join(daemon.dir, "state", "disks"))
 
@@ -154,30 +178,6 @@ class Keep(Case):
         box.delete()
         self.assertEqual(os.listdir(os.path.join(d.dir, "state", "snapshots")), [])
 
-    def killed(self, d):
-        """As a reboot: no process is left, and neither is the runtime directory."""
-        pids = [int(p) for p in os.listdir("/proc") if p.isdigit()]
-        own = [d.process.pid]
-        for pid in pids:
-            try:
-                with open("/proc/%d/cgroup" % pid, encoding="utf-8") as f:
-                    if "cloche-box-%s-" % d.tag() in f.read():
-                        own.append(pid)
-            except OSError:
-                pass
-        for pid in own:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        d.process.wait()
-        for path in glob.glob("/sys/fs/cgroup/freezer/**/cloche-box-%s-*/freezer.state" % d.tag(),
-                              recursive=True):
-            with open(path, "w", encoding="utf-8") as f:
-                f.write("THAWED")
-        until(lambda: not self.loops(d), "the end of all mounts")
-        shutil.rmtree(os.path.join(d.dir, "run"))
-
     def test_reboot(self):
         d = self.own_daemon()
         boxes = {}
@@ -221,6 +221,160 @@ class Keep(Case):
                 pass
         d.start()
         self.assertEqual(os.listdir(disks), [])
+
+
+class Encrypted(Case):
+    MARK = "a text that must not be found on any disk"
+
+    def key_daemon(self, key="11" * 32, more=""):
+        d = harness.Daemon()
+        self.addCleanup(d.remove)
+        self.addCleanup(d.stop)
+        self.settings(d, self.key_file(d, "master", key), more)
+        return d.start()
+
+    def key_file(self, d, name, key):
+        path = os.path.join(d.dir, name)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(key + "\n")
+        os.chmod(path, 0o400)
+        return path
+
+    def settings(self, d, key_file, more=""):
+        d.config = "keys: {master: {file: %s}%s}\n" % (key_file, more)
+
+    def when_ready(self, d, **options):
+        """The signer may need a moment after a start."""
+        return until(lambda: self.try_box(d, options), "the signer")
+
+    def try_box(self, d, options):
+        try:
+            return self.disk_box(d, **options)
+        except AssertionError as error:
+            if "not at hand" in str(error):
+                return None
+            raise
+
+    def keys(self, d):
+        with open(os.path.join(d.dir, "state", "keys", "keyring"), "rb") as f:
+            ring = f.read()
+        rows = [ring[i:i + 256] for i in range(64, len(ring), 256)]
+        return [r[4:36].rstrip(b"\0") for r in rows if r[0] == 5]
+
+    def contents(self, d):
+        found = b""
+        for folder in ("disks", "snapshots"):
+            for path in glob.glob(os.path.join(d.dir, "state", folder, "*.img")):
+                with open(path, "rb") as f:
+                    found += f.read()
+        return found
+
+    def test_nothing_is_readable_on_the_host(self):
+        d = self.key_daemon()
+        box = self.when_ready(d)
+        record = box.sh("echo '%s' > /workspace/namedsecretly; sync" % self.MARK)
+        self.assertEqual(record["layers"]["encrypted"], "fscrypt")
+        for name in (self.MARK.encode(), b"namedsecretly"):
+            self.assertNotIn(name, self.contents(d))
+        self.assertEqual(len(self.keys(d)), 1)
+        box.post("/stop")
+        self.assertEqual(box.post("/start").json["state"], "running")
+        self.assertEqual(box.sh("cat /workspace/namedsecretly")["stdout"], self.MARK + "\n")
+        box.delete()
+        until(lambda: not self.keys(d), "the end of the key")
+
+    def test_without_a_master_it_says_so(self):
+        box = self.disk_box()
+        record = box.sh("echo '%s' > /workspace/x; sync" % self.MARK)
+        self.assertEqual(record["layers"]["encrypted"], "none")
+        self.assertNotIn("encrypted", self.box().sh("true")["layers"])
+        d = self.own_daemon("disks: {encrypt: true}\n")
+        reply = d.post("/v1/sandboxes", {"disk_type": "disk", "disk": "64M"})
+        self.assertEqual(reply.status, 500, reply)
+        self.assertIn("keys.master", reply.error["message"])
+        self.assertEqual([f for f in self.disk_files(d) if f.endswith(".img")], [])
+
+    def test_off(self):
+        d = self.key_daemon()
+        d.stop()
+        d.config += "disks: {encrypt: false}\n"
+        d.start()
+        self.assertEqual(self.disk_box(d).sh("true")["layers"]["encrypted"], "none")
+
+    def test_a_snapshot_has_the_key_until_it_is_gone(self):
+        d = self.key_daemon()
+        box = self.when_ready(d)
+        box.sh("echo '%s' > /workspace/x; echo etc > /etc/x" % self.MARK)
+        made = box.post("/snapshot", {"name": "s"}).json
+        self.assertNotIn(self.MARK.encode(), self.contents(d))
+        box.delete()
+        self.assertEqual(len(self.keys(d)), 1)
+        for kind in ("disk", "memory"):
+            other = harness.Box(d, None, disk_type=kind, disk="64M", snapshot=made["id"])
+            self.assertEqual(other.sh("cat /workspace/x /etc/x")["stdout"], self.MARK + "\netc\n")
+            other.delete()
+        self.assertEqual(len(self.keys(d)), 1)
+        d.delete("/v1/snapshots/" + made["id"])
+        until(lambda: not self.keys(d), "the end of the key")
+
+    def test_another_master_opens_nothing_and_spoils_nothing(self):
+        d = self.key_daemon()
+        box = self.when_ready(d, ttl="1h")
+        box.sh("echo '%s' > /workspace/x" % self.MARK)
+        box.post("/stop")
+        d.stop(destroy=False)
+        first = self.contents(d)
+        other = self.key_file(d, "other", "22" * 32)
+        self.settings(d, other)
+        d.start()
+        until(lambda: "another key" in d.read_log(), "the signer's refusal")
+        reply = box.post("/start")
+        self.assertNotEqual(reply.status, 200, reply)
+        self.assertEqual(self.state(box), "stopped")
+        self.assertTrue(self.contents(d) == first)
+        # Wrapped again: the new master opens what the old one had.
+        d.stop(destroy=False)
+        self.settings(d, other, ", previous: {file: %s}" % os.path.join(d.dir, "master"))
+        d.start()
+        until(lambda: box.post("/start").status == 200, "the start")
+        self.assertEqual(box.sh("cat /workspace/x")["stdout"], self.MARK + "\n")
+
+    def test_a_flipped_bit_of_the_keyring(self):
+        d = self.key_daemon()
+        box = self.when_ready(d, ttl="1h")
+        box.post("/stop")
+        d.stop(destroy=False)
+        path = os.path.join(d.dir, "state", "keys", "keyring")
+        with open(path, "rb") as f:
+            ring = bytearray(f.read())
+        at = next(i for i in range(64, len(ring), 256) if ring[i] == 5) + 110
+        ring[at] ^= 1
+        with open(path, "wb") as f:
+            f.write(ring)
+        d.start()
+        reply = until(lambda: (r := box.post("/start")).status != 200 and
+                      "not at hand" not in r.error["message"] and r, "an answer")
+        self.assertIn("does not open", reply.error["message"])
+        self.assertEqual(self.state(box), "stopped")
+        ring[at] ^= 1
+        d.stop(destroy=False)
+        with open(path, "wb") as f:
+            f.write(ring)
+        d.start()
+        until(lambda: box.post("/start").status == 200, "the start")
+
+    def test_a_key_that_nobody_uses_is_erased_at_the_next_start(self):
+        d = self.key_daemon()
+        kept, lost = self.when_ready(d, ttl="1h"), self.when_ready(d)
+        kept.sh("echo x > /workspace/x; sync")
+        self.assertEqual(len(self.keys(d)), 2)
+        self.killed(d)
+        for path in glob.glob(os.path.join(d.dir, "state", "disks", lost.id + ".*")):
+            os.unlink(path)
+        d.start()
+        until(lambda: len(self.keys(d)) == 1, "the end of one key")
+        self.assertEqual(kept.post("/start").status, 200)
+        self.assertEqual(kept.sh("cat /workspace/x")["stdout"], "x\n")
 
 
 class Forks(Case):

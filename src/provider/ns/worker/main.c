@@ -129,7 +129,9 @@ static void name_root(const struct boot_job *job, char *ret, size_t size)
 /* The mount of the disk, or -1. */
 static int open_disk(const struct boot_job *job, int file, struct boot_result *ret)
 {
-	const struct disk_use use = {.file = file, .id_base = job->id_base};
+	const struct disk_use use = {.file = file,
+				     .id_base = job->id_base,
+				     .key = job->has_disk_key ? job->disk_key : NULL};
 	bool has_skeleton = job->root == ROOT_OVERLAY && str_equal(job->image, "host");
 	auto_close int tree = disk_mount(&use, &ret->err);
 	char root[CONFIG_PATH + 32];
@@ -141,7 +143,7 @@ static int open_disk(const struct boot_job *job, int file, struct boot_result *r
 	return take_fd(&tree);
 }
 
-static int run_job(const struct boot_job *job, const int *fds, const struct workshop *shop,
+static int run_job(struct boot_job *job, const int *fds, const struct workshop *shop,
 		   struct boot_result *ret)
 {
 	struct boot_volume volumes[IPC_VOLUMES];
@@ -163,6 +165,8 @@ static int run_job(const struct boot_job *job, const int *fds, const struct work
 
 	if (job->has_disk) {
 		disk = open_disk(job, fds[1 + job->boot.volume_count], ret);
+		/* Before pid 1 is cloned from this process. */
+		explicit_bzero(job->disk_key, sizeof(job->disk_key));
 		if (disk < 0)
 			return -1;
 		r.disk = &disk;

@@ -24,6 +24,8 @@ struct boot_job {
 	uint8_t is_ephemeral;	       /* the daemon is ephemeral: no sandbox outlives it */
 	char image[CONFIG_PATH];       /* "host", the operator's path, or an id */
 	char images[CONFIG_PATH + 16]; /* the store that has the id */
+	uint8_t has_disk_key;
+	unsigned char disk_key[IPC_DISK_KEY_BYTES];
 	char cgroup[CGROUP_NAME];
 	uint32_t lanes;		/* of each kind that a warm host starts with */
 	uint32_t preload_count; /* of its interpreter */
