@@ -92,6 +92,25 @@ json_t *agents_list(const struct agents *a, const struct caller *who)
 	return json_pack("{s:o}", "agents", all);
 }
 
+json_t *agents_around(const struct agents *a, const struct ipc_agent *self)
+{
+	json_t *all = json_array();
+
+	for (size_t i = 0; i < a->count; i++) {
+		const struct ipc_agent *other = &a->rows[i];
+
+		if (other == self || !str_equal(other->owner, self->owner))
+			continue;
+		json_array_append_new(
+			all,
+			json_pack("{s:s,s:i,s:b,s:b}", "id", other->name, "trust", other->effective,
+				  "may_talk", trust_may_talk(self->effective, other->effective),
+				  "may_delegate",
+				  trust_may_delegate(self->effective, other->effective)));
+	}
+	return all;
+}
+
 json_t *agents_judge(const struct agents *a, const char *from, const char *to)
 {
 	int x = agents_level(a, from), y = agents_level(a, to);
@@ -128,8 +147,10 @@ int agents_fit(const struct agents *a, const struct manager *m, const struct cal
 	if (agent && agent->is_outside)
 		return err_field(e, ERR_CONFLICT, "agent", "agent: %s is outside of sandboxes",
 				 name);
-	if (agent)
+	if (agent) {
 		memcpy(o->agent, agent->name, sizeof(o->agent));
+		memcpy(o->agent_uid, agent->uid, sizeof(o->agent_uid));
+	}
 	o->wants_vm = trust_level(level)->wants_vm;
 	if (o->spec.provider != PROVIDER_NS && !trust_level(level)->may_leave)
 		return err_field(e, ERR_DENIED, "provider",

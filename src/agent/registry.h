@@ -26,6 +26,8 @@ int agents_level(const struct agents *a, const char *name);
 /* {"agents":[...]}, those that the caller sees. */
 json_t *agents_list(const struct agents *a, const struct caller *who);
 json_t *agent_describe(const struct ipc_agent *a);
+/* The others of the same owner, with what this one may ask of them. */
+json_t *agents_around(const struct agents *a, const struct ipc_agent *self);
 /* May this one talk to that one, and delegate to it? Both are names, registered or not. */
 json_t *agents_judge(const struct agents *a, const char *from, const char *to);
 

@@ -1,6 +1,7 @@
 /* Starts and stops the HTTP server with all its doors. */
 #include "api/http/server.h"
 
+#include "api/agent/agent.h"
 #include "api/e2b/e2b.h"
 #include "api/mcp/mcp.h"
 #include "api/rest/rest.h"
@@ -9,7 +10,7 @@
 static const struct door *const doors[] = {
 	/* Requests that name a sandbox and a port are meant for the inside, whatever the path. */
 	&e2b_envd_door, &e2b_interpreter_door, &e2b_port_door, &e2b_control_door, &rest_door,
-	&mcp_door,
+	&mcp_door,	&agent_door,
 };
 
 int api_start(struct api *api, struct err *e)

@@ -527,3 +527,8 @@ struct call *call_connect(struct sandbox *s, uint32_t port, const struct receive
 {
 	return open_stream(s, &(struct call_request){G_CONNECT, "4", {NULL}, {port}}, r)->call;
 }
+
+struct call *call_accept(struct sandbox *s, const struct receiver *r)
+{
+	return open_stream(s, &(struct call_request){G_ACCEPT, "", {NULL}, {0}}, r)->call;
+}

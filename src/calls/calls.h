@@ -171,3 +171,5 @@ struct call *call_unpack(struct sandbox *s, const char *path, bool strict,
 			 const struct receiver *r);
 /* A TCP port inside: bytes both ways. */
 struct call *call_connect(struct sandbox *s, uint32_t port, const struct receiver *r);
+/* The next program that connects to the agent's socket inside; begins once there is one. */
+struct call *call_accept(struct sandbox *s, const struct receiver *r);

@@ -134,6 +134,7 @@ void fill_boot(const struct sandbox *s, struct ipc_boot *b)
 	memcpy(b->id, s->id, sizeof(b->id));
 	memcpy(b->owner, s->owner.token, sizeof(b->owner));
 	memcpy(b->agent, s->o.agent, sizeof(b->agent));
+	memcpy(b->agent_uid, s->o.agent_uid, sizeof(b->agent_uid));
 	/* Rows of earlier versions have no id. */
 	if (s->o.image_id[0])
 		memcpy(b->image, s->o.image_id, sizeof(b->image));

@@ -530,6 +530,11 @@ const char *sandbox_agent(const struct sandbox *s)
 	return s->o.agent;
 }
 
+const char *sandbox_agent_uid(const struct sandbox *s)
+{
+	return s->o.agent_uid;
+}
+
 uint64_t sandbox_started_ms(const struct sandbox *s)
 {
 	return s->started_ms;

@@ -49,7 +49,8 @@ struct create_options {
 	bool transient;	      /* of one /v1/run: not stored, not listed, ends with the daemon */
 	uint8_t warm_host[WARM_KINDS]; /* not 0: a warm host with so many lanes (warm/warm.h) */
 	bool wants_vm; /* its trust level would rather have a virtual machine (auth/trust.h) */
-	char agent[IPC_NAME]; /* the registered agent that runs in it, or "" */
+	char agent[IPC_NAME];	/* the registered agent that runs in it, or "" */
+	char agent_uid[IPC_ID]; /* which registration of that name it is */
 	char snapshot[IPC_ID];
 	char image_id[IPC_IMAGE_ID]; /* of spec.image, once it is resolved (manager_choose_image) */
 	bool keeps_user;	     /* the image's USER does not count */
@@ -97,6 +98,7 @@ int sandbox_set_door_data(struct sandbox *s, json_t *data, struct err *e);
 const char *sandbox_door(const struct sandbox *s);
 /* The agent that runs in it, or "". */
 const char *sandbox_agent(const struct sandbox *s);
+const char *sandbox_agent_uid(const struct sandbox *s);
 /* The id of its token; "": the operator. */
 const char *sandbox_owner(const struct sandbox *s);
 /* Created by the same token; the right to see all sandboxes does not count. */

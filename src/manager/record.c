@@ -227,6 +227,7 @@ static const struct member option_fields[] = {
 	OPTION("pause_when_idle", BOOL, pause_when_idle),
 	OPTION("wants_vm", BOOL, wants_vm),
 	OPTION("agent", TEXT, agent),
+	OPTION("agent_uid", TEXT, agent_uid),
 };
 
 static const struct member limit_fields[] = {

@@ -37,6 +37,8 @@
 #define GUEST_MAX_PATH 4096
 #define GUEST_MAX_USER 64
 #define GUEST_MAX_GLOB 1024
+/* /run/cloche/agent.sock leads there: below /run the guest can write nothing. */
+#define GUEST_AGENT_SOCKET "/tmp/.cloche-agent.sock"
 #define GUEST_MAX_NAME 256			 /* tag and session */
 #define GUEST_MAX_ARGS 16384			 /* argv and env: count of each */
 #define GUEST_MAX_EXEC (32u * GUEST_MAX_PAYLOAD) /* the whole of G_EXEC, G_RUN, G_FORK */
@@ -142,6 +144,11 @@ enum guest_type {
 	 * again when they end -> G_OK
 	 */
 	G_SERVICES,
+	/*
+	 * Waits for a connection to the agent's socket inside, GUEST_AGENT_SOCKET -> G_OK once there is one;
+	 * goes on as G_CONNECT does. With the first of these requests the guest begins to listen.
+	 */
+	G_ACCEPT,
 	/* ---- both ways ---- */
 	G_DATA = 64,
 	G_CLOSE,  /* no more G_DATA from here */

@@ -16,13 +16,9 @@ struct ipc_text {
 	}
 
 static const struct ipc_text id_texts[] = {TEXT(id), {0}};
-static const struct ipc_text boot_texts[] = {TEXT(boot.id),
-					     TEXT(boot.owner),
-					     TEXT(boot.image),
-					     TEXT(boot.snapshot),
-					     TEXT(boot.hostname),
-					     TEXT(boot.agent),
-					     {0}};
+static const struct ipc_text boot_texts[] = {
+	TEXT(boot.id),	     TEXT(boot.owner), TEXT(boot.image),     TEXT(boot.snapshot),
+	TEXT(boot.hostname), TEXT(boot.agent), TEXT(boot.agent_uid), {0}};
 static const struct ipc_text booted_texts[] = {
 	TEXT(booted.id),	TEXT(booted.owner), TEXT(booted.seccomp),
 	TEXT(booted.disk),	TEXT(booted.note),  TEXT(booted.agent),

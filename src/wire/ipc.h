@@ -135,7 +135,9 @@ struct ipc_boot {
 	char image[IPC_IMAGE_ID];
 	char snapshot[IPC_ID]; /* to start from, or ""; a disk only if the snapshot is one */
 	char hostname[IPC_NAME];
-	char agent[IPC_NAME]; /* which runs in it, or "" */
+	char agent
+		[IPC_NAME]; /* which runs in it, or "", and which registration of that name it is */
+	char agent_uid[IPC_ID];
 	struct limits limits;
 	uint8_t level, root, provider;
 	uint8_t user_root; /* root inside */

@@ -66,10 +66,10 @@ struct api {
 	struct metrics *metrics;
 	struct server *server;
 	struct api_roles roles;
-	void *door_state[4]; /* by enum door_id: for the door's own use */
+	void *door_state[4]; /* by enum door_id: for the door's own use; DOOR_AGENT has none */
 };
 
-enum door_id { DOOR_REST, DOOR_E2B, DOOR_MCP, DOOR_COUNT };
+enum door_id { DOOR_REST, DOOR_E2B, DOOR_MCP, DOOR_AGENT, DOOR_COUNT };
 
 enum body_mode {
 	BODY_NONE,     /* a body that is not empty is refused */
@@ -158,6 +158,9 @@ struct exchange {
 	void *data; /* the handler's own, see exchange_attach */
 	struct exchange_internal *internal;
 };
+
+/* The sandbox whose agent asks, over its own socket; NULL: it is somebody else. */
+struct sandbox *exchange_agent_box(const struct exchange *x);
 
 /* ---- authentication by the handler (ROUTE_OWN_AUTH) ---- */
 /* By the headers, or as the operator by the socket. -1 and e: answer 401. */

@@ -85,8 +85,9 @@ struct peer {
 	bool hung_up; /* the client sends no more, or has closed */
 	bool dead;    /* the client reads no more either */
 	char address[64];
-	char caller[IPC_ID];   /* token of the last request that was authenticated */
-	struct budget *budget; /* of connections, in which this one is counted */
+	char agent_box[IPC_ID]; /* the sandbox whose agent this is, or "" */
+	char caller[IPC_ID];	/* token of the last request that was authenticated */
+	struct budget *budget;	/* of connections, in which this one is counted */
 	uint32_t *same_address;
 	struct loop_watch watch;
 	struct loop_timer timer;
@@ -144,6 +145,7 @@ struct server {
 	struct loop_timer expiry; /* of the next token */
 	struct http_listener *listeners;
 	struct published *published;
+	struct agent_socket *agent_sockets;
 	struct buckets *by_token, *by_address, *refusals;
 	struct idempotents idempotent;
 	const struct door *doors[DOORS_MAX];
@@ -287,6 +289,9 @@ bool long_json_reply(struct exchange *x, int status, json_t *value);
 
 /* published.c */
 void published_free(struct server *s);
+/* A connection of the agent in this sandbox; takes fd. */
+void server_add_agent(struct server *s, int fd, const char *box);
+void agent_sockets_free(struct server *v);
 
 /* upgrade.c */
 /* The answer 101 is sent: hands the socket over. */

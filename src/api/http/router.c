@@ -2,6 +2,7 @@
 #include "api/http/http_internal.h"
 
 #include "audit/audit.h"
+#include "manager/manager.h"
 #include "auth/gate.h"
 #include "auth/tokens.h"
 #include "policy/config.h"
@@ -127,6 +128,9 @@ static int find_route(struct exchange *x, int *ret_status, struct err *e)
 	for (size_t i = 0; i < s->door_count; i++) {
 		const struct door *d = s->doors[i];
 
+		/* An agent in a sandbox has a door of its own, and nobody else has that. */
+		if ((d->id == DOOR_AGENT) != (x->internal->peer->agent_box[0] != '\0'))
+			continue;
 		if (d->claims && !d->claims(x))
 			continue;
 		x->door = x->door ? x->door : d;
@@ -154,6 +158,13 @@ static int find_route(struct exchange *x, int *ret_status, struct err *e)
 }
 
 /* ---- authentication ---- */
+
+struct sandbox *exchange_agent_box(const struct exchange *x)
+{
+	const char *box = x->internal->peer->agent_box;
+
+	return box[0] ? manager_find_any(x->api->manager, box) : NULL;
+}
 
 static const char *bearer(const char *value)
 {

@@ -224,6 +224,17 @@ void server_add_peer(struct server *s, int fd, const struct ipc_peer *who)
 	add_peer(s, p);
 }
 
+void server_add_agent(struct server *s, int fd, const char *box)
+{
+	struct peer *p = must_alloc(calloc(1, sizeof(*p)));
+
+	p->watch.fd = fd;
+	p->is_unix = true;
+	snprintf(p->agent_box, sizeof(p->agent_box), "%s", box);
+	snprintf(p->address, sizeof(p->address), "agent:%s", box);
+	add_peer(s, p);
+}
+
 /* ---- life ---- */
 
 static void on_expiry(void *arg);
@@ -308,6 +319,7 @@ void server_drain(struct server *s, bool leaves_sockets)
 
 	s->draining = true;
 	published_free(s);
+	agent_sockets_free(s);
 	if (leaves_sockets)
 		close_listeners(s);
 	for (p = TAILQ_FIRST(&s->peers); p; p = next) {
@@ -325,6 +337,7 @@ void server_free(struct server *s)
 		return;
 	close_listeners(s);
 	published_free(s);
+	agent_sockets_free(s);
 	while ((p = TAILQ_FIRST(&s->peers))) {
 		if (p->state != PEER_UPGRADED) {
 			peer_close(p);

@@ -35,6 +35,9 @@ typedef void (*published_done)(void *arg, struct sandbox *s, const struct err *e
 void server_publish(struct server *s, struct sandbox *box, published_done done, void *arg);
 /* The same for all sandboxes that were found again. */
 void server_publish_all(struct server *s);
+/* Serves the agent that runs in this sandbox, if there is one, until the sandbox is destroyed. */
+void server_open_agent(struct server *s, struct sandbox *box);
+void server_open_all_agents(struct server *s);
 /* leaves_sockets: connections are left to another process that has the same listening sockets. */
 void server_drain(struct server *s, bool leaves_sockets);
 bool server_is_draining(const struct server *s);

@@ -220,6 +220,8 @@ static void on_sandbox_created(void *arg, struct sandbox *s, const struct err *e
 {
 	struct exchange *x = arg;
 
+	if (s)
+		server_open_agent(x->api->server, s);
 	if (s && sandbox_publish(s)->count) {
 		server_publish(x->api->server, s, on_published, x);
 		return;

@@ -143,7 +143,8 @@ int agent_check_boot(const struct daemon *d, const struct ipc_boot *boot, struct
 	const struct ipc_agent *a = find(d, boot->agent);
 	int level = boot->agent[0] && a ? agent_level_now(d, a) : owner_trust(d, boot->owner);
 
-	if (boot->agent[0] && (!a || !str_equal(a->owner, boot->owner)))
+	if (boot->agent[0] &&
+	    (!a || !str_equal(a->owner, boot->owner) || !str_equal(a->uid, boot->agent_uid)))
 		return err_field(e, ERR_NOT_FOUND, "agent", "agent: there is no agent %s",
 				 boot->agent);
 	if (boot->agent[0] && a->is_outside)

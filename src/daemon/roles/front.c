@@ -142,6 +142,7 @@ static void begin_serving(void *front)
 		take_connection(f, &f->early[i]);
 	f->early_count = 0;
 	server_publish_all(f->api.server);
+	server_open_all_agents(f->api.server);
 	log_info("serving");
 }
 

@@ -1,12 +1,14 @@
 /*
  * G_CONNECT: a stream to a port inside. The filter notifies us about connect, so we cannot make the
  * call ourselves: a child does, on a socket that it shares with us. 127.0.0.1 first, then ::1.
+ * G_ACCEPT: a stream to a program that has connected to the agent's socket; the same from then on.
  */
 #include "guest/link/worker.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 
 #define CONNECT_SECONDS 10
@@ -21,6 +23,7 @@ struct port {
 	int sockets[2];
 	struct loop_watch watch;
 	struct buf waiting; /* to be written */
+	bool waits;	    /* for somebody who connects to the agent's socket */
 	bool no_more_in, no_more_out, shut;
 };
 
@@ -38,6 +41,11 @@ static void port_free(struct port *p)
 }
 
 /* ---- connected ---- */
+
+static bool is_connected(const struct port *p)
+{
+	return p->watch.fd >= 0;
+}
 
 static void set_interest(struct port *p)
 {
@@ -103,7 +111,7 @@ static void send_data(void *arg, const char *bytes, size_t len)
 {
 	struct port *p = arg;
 
-	if (p->pid || p->no_more_out) {
+	if (!is_connected(p) || p->no_more_out) {
 		stream_credit(p->stream, len);
 		return;
 	}
@@ -117,7 +125,7 @@ static void end_data(void *arg)
 	struct port *p = arg;
 
 	p->no_more_out = true;
-	if (!p->pid)
+	if (is_connected(p))
 		carry_on(p, 0);
 }
 
@@ -125,7 +133,7 @@ static void watch_again(void *arg)
 {
 	struct port *p = arg;
 
-	if (!p->pid)
+	if (is_connected(p))
 		set_interest(p);
 }
 
@@ -159,10 +167,10 @@ static void run_child(const int *sockets, uint32_t port)
 	_exit(REFUSED);
 }
 
-static void connected(struct port *p, int which)
+/* Takes fd. */
+static void connected(struct port *p, int fd)
 {
-	p->watch =
-		(struct loop_watch){.fd = take_fd(&p->sockets[which]), .call = carry_on, .arg = p};
+	p->watch = (struct loop_watch){.fd = fd, .call = carry_on, .arg = p};
 	close_fd(&p->sockets[0]);
 	close_fd(&p->sockets[1]);
 	fcntl(p->watch.fd, F_SETFL, O_NONBLOCK);
@@ -182,7 +190,7 @@ bool connect_reaped(struct guest *g, pid_t pid, int status)
 	if (!p->stream) {
 		port_free(p);
 	} else if (WIFEXITED(status) && WEXITSTATUS(status) != REFUSED) {
-		connected(p, WEXITSTATUS(status) == BY_V6);
+		connected(p, take_fd(&p->sockets[WEXITSTATUS(status) == BY_V6]));
 	} else {
 		bool late = WIFSIGNALED(status) && WTERMSIG(status) == SIGALRM;
 
@@ -193,10 +201,23 @@ bool connect_reaped(struct guest *g, pid_t pid, int status)
 	return true;
 }
 
-void connect_request(struct guest_stream *s, const struct unpacked_request *r)
+static const struct stream_ops port_ops = {send_data, end_data, watch_again, lose_stream};
+
+static struct port *port_new(struct guest_stream *s)
 {
 	struct guest *g = s->guest;
-	static const struct stream_ops ops = {send_data, end_data, watch_again, lose_stream};
+	struct port *p = must_alloc(calloc(1, sizeof(*p)));
+
+	*p = (struct port){.guest = g, .stream = s, .next = g->ports, .back = &g->ports};
+	if (p->next)
+		p->next->back = &p->next;
+	g->ports = p;
+	p->watch.fd = p->sockets[0] = p->sockets[1] = -1;
+	return p;
+}
+
+void connect_request(struct guest_stream *s, const struct unpacked_request *r)
+{
 	uint32_t port = (uint32_t)r->number[0];
 	struct port *p;
 
@@ -204,12 +225,7 @@ void connect_request(struct guest_stream *s, const struct unpacked_request *r)
 		stream_error(s, EINVAL, "there is no port %u", port);
 		return;
 	}
-	p = must_alloc(calloc(1, sizeof(*p)));
-	*p = (struct port){.guest = g, .stream = s, .next = g->ports, .back = &g->ports};
-	if (p->next)
-		p->next->back = &p->next;
-	g->ports = p;
-	p->watch.fd = -1;
+	p = port_new(s);
 	p->sockets[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	p->sockets[1] = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	p->pid = worker_fork(p->sockets, 2);
@@ -220,5 +236,64 @@ void connect_request(struct guest_stream *s, const struct unpacked_request *r)
 		port_free(p);
 		return;
 	}
-	stream_go_on(s, &ops, p);
+	stream_go_on(s, &port_ops, p);
+}
+
+/* ---- the agent's socket ---- */
+
+/* The oldest request that waits for a connection. */
+static struct port *first_waiting(struct guest *g)
+{
+	struct port *found = NULL;
+
+	for (struct port *p = g->ports; p; p = p->next)
+		if (p->waits)
+			found = p;
+	return found;
+}
+
+static void on_agent(void *arg, uint32_t events)
+{
+	struct guest *g = arg;
+	struct port *p = first_waiting(g);
+	int fd = p ? accept4(g->agent.fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK) : -1;
+
+	if (fd >= 0) {
+		p->waits = false;
+		connected(p, fd);
+	}
+	/* Whoever connects now waits, too, until there is a request. */
+	if (!first_waiting(g))
+		loop_unwatch(g->loop, &g->agent);
+}
+
+static int listen_for_agent(void)
+{
+	struct sockaddr_un at = {.sun_family = AF_UNIX, .sun_path = GUEST_AGENT_SOCKET};
+	auto_close int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+
+	/* Every user of the sandbox is its agent. */
+	(void)!unlink(at.sun_path);
+	if (fd < 0 || bind(fd, (void *)&at, sizeof(at)) < 0 || chmod(at.sun_path, 0666) < 0 ||
+	    listen(fd, 16) < 0)
+		return -1;
+	return take_fd(&fd);
+}
+
+void accept_request(struct guest_stream *s, const struct unpacked_request *r)
+{
+	struct guest *g = s->guest;
+	struct port *p;
+
+	if (g->agent.fd < 0)
+		g->agent = (struct loop_watch){
+			.fd = listen_for_agent(), .events = EPOLLIN, .call = on_agent, .arg = g};
+	if (g->agent.fd < 0) {
+		stream_error(s, errno, "cannot listen at " GUEST_AGENT_SOCKET ": %m");
+		return;
+	}
+	p = port_new(s);
+	p->waits = true;
+	stream_go_on(s, &port_ops, p);
+	loop_watch(g->loop, &g->agent);
 }

@@ -51,6 +51,7 @@ static const struct row {
 	[G_PING] = {"", .answer = ping_request},
 	[G_EVENTS] = {"", .answer = events_request},
 	[G_DENIALS] = {"u", .answer = denials_request},
+	[G_ACCEPT] = {"", .answer = accept_request},
 };
 
 static void unpack_text(const struct guest *g, struct unpack *u, char letter, char *ret)

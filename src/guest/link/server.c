@@ -513,6 +513,7 @@ static int guest_init(struct guest *g, const struct guest_options *o)
 	g->work = (struct loop_task){.call = server_send, .arg = g};
 	g->listen_again = (struct loop_timer){.call = listen_again, .arg = g};
 	g->ttl = (struct loop_watch){.fd = -1, .events = EPOLLIN, .call = on_ttl, .arg = g};
+	g->agent.fd = -1;
 	g->listener = (struct loop_watch){
 		.fd = o->listener, .events = EPOLLIN, .call = on_listener, .arg = g};
 	if (!g->loop || getrandom(&g->boot_id, sizeof(g->boot_id), 0) != sizeof(g->boot_id))

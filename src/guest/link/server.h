@@ -27,9 +27,10 @@ struct guest {
 	struct guest_options options;
 	struct loop *loop;
 	struct loop_watch listener, signals, notify, dns, ttl;
-	struct loop_task work; /* pump and flush */
-	struct conn *conn;     /* the connection that is served, or NULL */
-	unsigned configured;   /* how often */
+	struct loop_watch agent; /* fd -1: nobody asked for the agent's socket */
+	struct loop_task work;	 /* pump and flush */
+	struct conn *conn;	 /* the connection that is served, or NULL */
+	unsigned configured;	 /* how often */
 	struct conn *strangers[SERVER_STRANGERS];
 	struct loop_timer listen_again;
 	uint64_t boot_id, generation;

@@ -55,7 +55,8 @@ static int show_first(int root, const struct trust_visit *v, struct shared *page
 	read_as_user(root, v, &base);
 	rc = trust_write(dir, &base, v->pem, v->len, &page->err);
 	trust_base_done(&base);
-	if (rc < 0 || mount_reflag(mount, MOUNT_READ_ONLY | MOUNT_NO_EXEC, &page->err) < 0)
+	if (rc < 0 || trust_link_agent(dir, &page->err) < 0 ||
+	    mount_reflag(mount, MOUNT_READ_ONLY | MOUNT_NO_EXEC, &page->err) < 0)
 		return -1;
 	at = skeleton_dir(root, &TRUST_DIR[1], &page->err);
 	if (at < 0 || fstat(dir, &st) < 0 ||

@@ -601,7 +601,7 @@ static int make_trust_place(int root, struct err *e)
 {
 	auto_close int at = skeleton_dir(root, &TRUST_DIR[1], e);
 
-	return at < 0 ? -1 : 0;
+	return at < 0 ? -1 : trust_link_agent(at, e);
 }
 
 int root_finish(struct plan *p, int scratch, struct err *e)

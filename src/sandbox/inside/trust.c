@@ -1,6 +1,8 @@
 /* Writes the bundles that make programs trust the sandbox's CA, and shows them in their places. */
 #include "sandbox/inside/trust.h"
 
+#include "wire/guest.h"
+
 #include "base/base64.h"
 #include "kern/mount.h"
 #include "kern/sys.h"
@@ -228,6 +230,13 @@ int trust_replace(int dir, const char *pem, size_t len, struct err *e)
 		return 0;
 	make_java_store(fresh, &java);
 	return rewrite(dir, JAVA_STORE, buf_head(&java), java.len, e);
+}
+
+int trust_link_agent(int dir, struct err *e)
+{
+	if (symlinkat(GUEST_AGENT_SOCKET, dir, "agent.sock") < 0 && errno != EEXIST)
+		return err_sys(e, "cannot create the link to the agent's socket");
+	return 0;
 }
 
 int trust_cover(int dir, int root, struct err *e)

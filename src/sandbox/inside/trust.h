@@ -38,3 +38,5 @@ int trust_write(int dir, const struct trust_base *base, const char *pem, size_t 
 int trust_replace(int dir, const char *pem, size_t len, struct err *e);
 /* Shows the bundle of dir in all places where this root has one. */
 int trust_cover(int dir, int root, struct err *e);
+/* agent.sock, which the guest listens on if an agent runs here, where it can write. */
+int trust_link_agent(int dir, struct err *e);
