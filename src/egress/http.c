@@ -1,6 +1,7 @@
-/* Plain HTTP as a handler, and what all stages need to be one. */
+/* Plain HTTP/1 and HTTP/2 as a handler, and what all stages need to be one. */
 #include "egress/http_conn.h"
 
+#include "egress/h2.h"
 #include "egress/http_filter.h"
 #include "egress/secrets.h"
 
@@ -178,6 +179,14 @@ size_t http_conn_held(const struct conn *c)
 	return x ? stage_held(x->stage) : 0;
 }
 
+/* A client that knows that its server speaks HTTP/2, such as gRPC without TLS. */
+static bool is_h2(const struct buf *in)
+{
+	static const char line[] = "PRI * HTTP/2.0\r\n";
+
+	return in->len >= sizeof(line) - 1 && !memcmp(buf_head(in), line, sizeof(line) - 1);
+}
+
 static void begin(struct conn *c, bool is_once)
 {
 	struct http_conn *x = must_alloc(calloc(1, sizeof(*x)));
@@ -185,7 +194,7 @@ static void begin(struct conn *c, bool is_once)
 
 	http_conn_place(c, &place);
 	place.is_once = is_once;
-	x->stage = http_filter_new(&place);
+	x->stage = !is_once && is_h2(&c->client.in) ? h2_new(&place) : http_filter_new(&place);
 	c->state = x;
 }
 

@@ -328,11 +328,12 @@ class Ask(Case):
         self.assertEqual([r["address"] for r in self.lab.ask("requests")], ["::ffff:" + netlab.WEB])
 
     def test_what_is_denied_is_not_asked(self):
-        t = cl.Terminal("run", "--net", "ask", "--deny", "example.com", "--", *self.curl("http://example.com/"),
-                        under=self.lab.under)  # fmt: skip
-        self.addCleanup(t.stop)
-        self.assertNotEqual(t.close(), 0)
-        self.assertNotIn("[o]nce", t.text)
+        for rule in ("example.com", "example.com:80"):  # the name has no address, or the connection is refused
+            t = cl.Terminal("run", "--net", "ask", "--deny", rule, "--", *self.curl("http://example.com/"),
+                            under=self.lab.under)  # fmt: skip
+            self.addCleanup(t.stop)
+            self.assertNotEqual(t.close(), 0)
+            self.assertNotIn("[o]nce", t.text)
 
     def test_it_needs_a_terminal(self):
         r = cl.run("run", "--net", "ask", "--", "echo", "ran")

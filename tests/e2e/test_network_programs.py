@@ -17,7 +17,7 @@ import zipfile
 import cl
 import netlab
 
-SSH_PORT, POSTGRES_PORT, REDIS_PORT = 2222, 5433, 6379
+SSH_PORT, POSTGRES_PORT, REDIS_PORT, GRPC_PORT = 2222, 5433, 6379, 7051
 NAMES = {"ssh.example.com": [netlab.WEB], "db.example.com": [netlab.WEB], "redis.example.com": [netlab.WEB]}
 TRUST = "/etc/ssl/certs/ca-certificates.crt"
 
@@ -57,6 +57,32 @@ while f.readline() != b"\r\n":
 s.sendall(b"\x81\x85\0\0\0\0hello")
 print(f.read(7)[2:].decode())
 """
+GRPC_SERVER = r"""
+import concurrent.futures, grpc, sys
+class All(grpc.GenericRpcHandler):
+    def service(self, call):
+        if call.method == "/lab.Echo/Many":
+            return grpc.stream_stream_rpc_method_handler(lambda all, c: (b"<" + x + b">" for x in all))
+        return grpc.unary_unary_rpc_method_handler(lambda x, c: b"<" + x + b">")
+s = grpc.server(concurrent.futures.ThreadPoolExecutor(4), [All()])
+key, leaf = (open(sys.argv[1] + "/leaf." + end, "rb").read() for end in ("key", "pem"))
+s.add_insecure_port("[::]:" + sys.argv[2])
+s.add_secure_port("[::]:" + sys.argv[3], grpc.ssl_server_credentials([(key, leaf)]))
+s.start()
+s.wait_for_termination()
+"""
+GRPC = r"""
+import grpc, sys
+at, tls = sys.argv[1], len(sys.argv) > 2
+c = grpc.secure_channel(at, grpc.ssl_channel_credentials(open(sys.argv[2], "rb").read())) if tls else grpc.insecure_channel(at)
+for call in (lambda: c.unary_unary("/lab.Echo/One")(b"one", timeout=10),
+             lambda: b"".join(c.stream_stream("/lab.Echo/Many")(iter([b"a", b"b"]), timeout=10))):
+    try:
+        print(call().decode())
+    except grpc.RpcError as e:
+        print(e.code().name)
+"""
+
 # Programs that print what is at each of their arguments, or fail. Java has trust of its own, see below.
 CLIENTS = {
     "curl": ("curl", ["curl", "-sSf", "-m", "10", "-w", "\\n"]),
@@ -226,6 +252,24 @@ class Methods(Case):
         rec = self.inside(["--allow", "example.com:%d GET" % port], *self.curl("--http2", "-d", "x", url))
         self.assertIn("Refused by the sandbox's network", rec["stdout"])
         self.assertIn("POST /x", json.dumps(rec["denials"]))
+
+    def test_grpc(self):
+        """With TLS and without; by name, and by method."""
+        if self.lab.command("/usr/bin/python3", "-c", "import grpc").code:
+            self.skipTest("python3-grpcio is not installed")
+        plain, tls = "example.com:%d" % GRPC_PORT, "example.com:%d" % (GRPC_PORT + 1)
+        self.serve("/usr/bin/python3", "-c", GRPC_SERVER, self.lab.dir, str(GRPC_PORT), str(GRPC_PORT + 1), port=GRPC_PORT)
+        call = lambda rule, at, *more: self.inside(["--allow", rule], "/usr/bin/python3", "-c", GRPC, at, *more)["stdout"].split()
+        for rule, *args in ((plain, plain), (tls, tls, TRUST), (tls + " inspect", tls, TRUST)):
+            self.assertEqual(call(rule, *args), ["<one>", "<a><b>"], rule)
+        for at, *more in ((plain,), (tls, TRUST)):
+            self.assertEqual(call(at + " POST /lab.Echo/One", at, *more), ["<one>", "PERMISSION_DENIED"], at)
+        self.assertEqual(call("example.com:1", plain), ["UNAVAILABLE"] * 2)
+        # The name that a channel gives itself is not that of its connection.
+        other = GRPC.replace("insecure_channel(at)", "insecure_channel(at, [('grpc.default_authority', 'evil.com')])")
+        rec = self.inside(["--allow", plain], "/usr/bin/python3", "-c", other, plain)
+        self.assertEqual(rec["stdout"].split(), ["PERMISSION_DENIED"] * 2)
+        self.assertIn("the request is for", json.dumps(rec["denials"]))
 
     def test_websocket(self):
         for rule, port in (("example.com:80", 80), ("example.com:443", 443), ("example.com:443 inspect", 443)):

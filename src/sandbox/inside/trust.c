@@ -26,11 +26,17 @@ static const char *const bundles[] = {"etc/ssl/certs/ca-certificates.crt",
 static const struct {
 	const char *name, *file;
 } variables[] = {
-	{"SSL_CERT_FILE", BUNDLE},	   {"CURL_CA_BUNDLE", BUNDLE},
-	{"REQUESTS_CA_BUNDLE", BUNDLE},	   {"GIT_SSL_CAINFO", BUNDLE},
-	{"NODE_EXTRA_CA_CERTS", "ca.crt"}, {"PIP_CERT", BUNDLE},
-	{"CARGO_HTTP_CAINFO", BUNDLE},	   {"BUNDLE_SSL_CA_CERT", BUNDLE},
-	{"AWS_CA_BUNDLE", BUNDLE},	   {"DENO_CERT", "ca.crt"},
+	{"SSL_CERT_FILE", BUNDLE},
+	{"CURL_CA_BUNDLE", BUNDLE},
+	{"REQUESTS_CA_BUNDLE", BUNDLE},
+	{"GIT_SSL_CAINFO", BUNDLE},
+	{"NODE_EXTRA_CA_CERTS", "ca.crt"},
+	{"PIP_CERT", BUNDLE},
+	{"CARGO_HTTP_CAINFO", BUNDLE},
+	{"BUNDLE_SSL_CA_CERT", BUNDLE},
+	{"AWS_CA_BUNDLE", BUNDLE},
+	{"DENO_CERT", "ca.crt"},
+	{"GRPC_DEFAULT_SSL_ROOTS_FILE_PATH", BUNDLE},
 };
 
 static int open_inside(int root, const char *path, int flags)
