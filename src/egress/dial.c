@@ -31,7 +31,8 @@ struct dial {
 };
 
 static void dial_next(struct dial *d);
-static bool may_dial(struct conn *c, const unsigned char address[16], struct net_answer *ret);
+static bool may_dial(struct conn *c, const unsigned char address[16], bool own,
+		     struct net_answer *ret);
 
 static struct loop *loop_of(const struct dial *d)
 {
@@ -66,6 +67,13 @@ bool dial_is_by_proxy(const struct conn *c)
 	return c->uplink->role->settings.proxy[0] && !c->peer[0] && !is_localhost(c->name);
 }
 
+/* The loopback is this host's in any case, and has rules of its own. */
+static bool is_own(const struct conn *c, const unsigned char address[16])
+{
+	return net_address_kind(address) != NET_LOOPBACK_ADDRESS &&
+	       address_is_own(c->uplink->role, address);
+}
+
 /*
  * The rules may have changed since the address was judged, and may say something else about another address of
  * the name.
@@ -81,11 +89,10 @@ static void dial_won(struct attempt *a)
 	fd = take_fd(&a->watch.fd);
 	if (!by_proxy) {
 		memcpy(c->address, a->address, 16);
-		c->is_own = net_address_kind(a->address) != NET_LOOPBACK_ADDRESS &&
-			    address_is_own(c->uplink->role, a->address);
+		c->is_own = is_own(c, a->address);
 	}
 	dial_stop(c);
-	if (!by_proxy && !c->peer[0] && !may_dial(c, c->address, &answer)) {
+	if (!by_proxy && !c->peer[0] && !may_dial(c, c->address, c->is_own, &answer)) {
 		conn_dial_refused(c, &answer);
 		return;
 	}
@@ -185,18 +192,18 @@ static void on_next(void *arg)
 }
 
 /* A destination that a person allowed once has no rule: it must be public then, and nothing may deny it. */
-static bool may_dial(struct conn *c, const unsigned char address[16], struct net_answer *ret)
+static bool may_dial(struct conn *c, const unsigned char address[16], bool own,
+		     struct net_answer *ret)
 {
 	enum net_address_kind kind = net_address_kind(address);
-	struct net_question q = {
-		.name = c->name[0] ? c->name : NULL, .address = address, .port = c->port};
-
-	/* The loopback is this host's in any case, and has rules of its own. */
-	q.own = kind != NET_LOOPBACK_ADDRESS && address_is_own(c->uplink->role, address);
+	struct net_question q = {.name = c->name[0] ? c->name : NULL,
+				 .address = address,
+				 .port = c->port,
+				 .own = own};
 
 	uplink_decide(c->uplink, &q, ret);
 	if (!ret->allowed && c->is_asked && ret->wanted[0]) {
-		ret->allowed = kind == NET_PUBLIC_ADDRESS && !q.own;
+		ret->allowed = kind == NET_PUBLIC_ADDRESS && !own;
 		if (!ret->allowed)
 			snprintf(ret->why, sizeof(ret->why), "not a public address");
 	}
@@ -209,7 +216,8 @@ static void judge_addresses(struct dial *d, struct net_answer *ret)
 	size_t kept = 0;
 
 	for (size_t i = 0; i < d->found.count; i++)
-		if (may_dial(d->conn, d->found.addresses[i], ret))
+		if (may_dial(d->conn, d->found.addresses[i], is_own(d->conn, d->found.addresses[i]),
+			     ret))
 			memmove(d->found.addresses[kept++], d->found.addresses[i], 16);
 	d->found.count = kept;
 }

@@ -179,7 +179,7 @@ class Lab:
 
     def ask(self, verb, **more):
         """names(names={...}), queries (an answer has room for some thousands; like=[...] picks by parts of names),
-        requests, forget, dns(state="up"|"down"|"servfail"), http2."""
+        requests, forget, dns(state="up"|"down"|"servfail", ttl=0), http2."""
         with self.lock:
             self.control.send(json.dumps({"verb": verb, **more}).encode())
             answer = self.receive()
@@ -295,7 +295,7 @@ def make_certificates(directory):
 class State:
     def __init__(self, directory):
         self.dir, self.lock = directory, threading.Lock()
-        self.names, self.turn, self.dns = dict(NAMES), {}, "up"
+        self.names, self.turn, self.dns, self.ttl = dict(NAMES), {}, "up", 0
         self.http2 = None  # its port, once it is there
         self.queries, self.requests, self.bound = [], [], []
 
@@ -338,7 +338,7 @@ def dns_answer(state, query, over):
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         if kind == (28 if ":" in address else 1):
             data = socket.inet_pton(family, address)
-            rows.append(struct.pack("!HHHIH", 0xC00C, kind, 1, 0, len(data)) + data)
+            rows.append(struct.pack("!HHHIH", 0xC00C, kind, 1, state.ttl, len(data)) + data)
     code = 2 if state.dns == "servfail" else 3 if found is None else 0
     head = query[:2] + struct.pack("!HHHHH", 0x8180 | code, 1, len(rows), 0, 0)
     return head + query[12 : at + 5] + b"".join(rows)
@@ -778,7 +778,7 @@ def internet_side(state, control):
             "requests": lambda _: take(state, state.requests),
             "host_requests": lambda _: pass_on({"verb": "requests"}),
             "forget": forget,
-            "dns": lambda q: setattr(state, "dns", q["state"]),
+            "dns": lambda q: vars(state).update(dns=q["state"], ttl=q.get("ttl", 0)),
             "http2": lambda _: start_http2(state),
             "connect": pass_on,
         },
