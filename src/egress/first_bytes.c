@@ -225,11 +225,27 @@ static bool must_wait(const struct conn *c)
 	       uplink_judges_addresses(c->uplink);
 }
 
+/*
+ * A server of HTTP/2 may send its settings before it has heard anything. They belong to the stage that will stand
+ * between both sides: the client gets settings of the stage instead.
+ */
+static bool may_be_settings(const struct buf *in)
+{
+	static const unsigned char head[] = {0, 0, 0, 4, 0, 0, 0, 0, 0}; /* length: 3 bytes */
+	const unsigned char *bytes = (const unsigned char *)buf_head(in);
+
+	for (size_t i = 0; i < sizeof(head) && i < in->len; i++)
+		if (bytes[i] != head[i] && i != 1 && i != 2)
+			return false;
+	return in->len > 0;
+}
+
 static void first_bytes_step(struct conn *c)
 {
 	if (is_lost(c))
 		return;
-	conn_pass(&c->server, &c->client);
+	if (c->client.ended || c->server.ended || !may_be_settings(&c->server.in))
+		conn_pass(&c->server, &c->client);
 	if (must_wait(c))
 		return;
 	if (c->client.in.len)

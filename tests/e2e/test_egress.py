@@ -333,8 +333,9 @@ class Faults(EgressCase):
 
     def test_attempts_of_a_busy_sandbox_are_told_together(self):
         up = self.uplink("--allow", "example.com", "--ca", self.lab.ca)
-        code = "to = socket.gethostbyname('example.com')\nfor i in range(4000):\n  s = socket.socket()\n  s.settimeout(9)\n"
-        code += "  try:\n    s.connect((to, 9)); s.recv(1)\n  except OSError: pass\n  s.close()\nreturn 1"
+        code = "to = socket.gethostbyname('example.com')\nfor i in range(10):\n  many = [socket.socket() for _ in range(400)]\n"
+        code += "  for s in many:\n    s.setblocking(False)\n    s.connect_ex((to, 9))\n"
+        code += "  for s in many:\n    s.settimeout(20)\n    code_of(s.recv, 1)\n    s.close()\nreturn 1"
         begun = time.monotonic()
         up.do(code, 60)
         seconds = time.monotonic() - begun

@@ -270,6 +270,10 @@ class Methods(Case):
         rec = self.inside(["--allow", plain], "/usr/bin/python3", "-c", other, plain)
         self.assertEqual(rec["stdout"].split(), ["PERMISSION_DENIED"] * 2)
         self.assertIn("the request is for", json.dumps(rec["denials"]))
+        # The server speaks first, but not to the client.
+        early = "import socket; s = socket.create_connection(('example.com', %d)); s.settimeout(0.5); s.recv(1)" % GRPC_PORT
+        rec = self.record("--allow", plain, "--", *cl.py(early))
+        self.assertIn("timed out", rec["stderr"])
 
     def test_websocket(self):
         for rule, port in (("example.com:80", 80), ("example.com:443", 443), ("example.com:443 inspect", 443)):
