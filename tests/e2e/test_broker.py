@@ -617,6 +617,58 @@ class Hostile(Case):
                 self.refused(b.ask("write " + name), puppet.INVALID)
 
 
+class Agents(Case):
+    """A hostile front has messages signed: only in the name of agents that run, of now, and with their own trust."""
+
+    def start(self):
+        key = os.path.join(self.dir, "master")
+        with open(key, "w", encoding="utf-8") as f:
+            f.write("ab" * 32)
+        os.chmod(key, 0o400)
+        config = os.path.join(self.dir, "cloche.yaml")
+        with open(config, "w", encoding="utf-8") as f:
+            f.write("keys:\n  master: {file: %s}\n" % key)
+        b = self.broker(config=config)
+        self.done(b.ask("agent loud 3 1 ."))
+        self.done(b.ask("agent low 1 1 ."))
+        self.done(b.ask("agent asleep 3 0 ."))
+        puppet.await_true(lambda: b.ask("sign loud low 0 0")["kind"] == 0, "the signer does not come")
+        return b
+
+    def test_what_is_not_its_own_to_say(self):
+        with self.start() as b:
+            told = b.ask("sign loud low 0 0")
+            self.assertEqual((told["trust"], told["epoch"]), (3, 0), told)
+            self.assertNotEqual(told["uid"], "a" * 20)
+            self.assertEqual(b.ask("verify")["kind"], 0)
+            self.refused(b.ask("verify changed"), puppet.DENIED)
+
+    def test_refused(self):
+        with self.start() as b:
+            for words, kind in (
+                ("asleep low 0 0", puppet.DENIED),    # no sandbox of it runs
+                ("nobody low 0 0", puppet.DENIED),    # is not registered
+                ("low loud 0 0", puppet.DENIED),      # trust levels
+                ("low loud 1 0", puppet.DENIED),
+                ("loud nobody 0 0", puppet.NOT_FOUND),
+                ("loud low 0 -61000", puppet.INVALID),  # not of this time
+                ("loud low 0 61000", puppet.INVALID),
+                ("loud low 2 0", puppet.INVALID),     # a reply to nothing
+                ("loud low 7 0", puppet.INVALID),     # no kind
+                ("loud ../low 0 0", puppet.INVALID),
+            ):
+                with self.subTest(words):
+                    self.refused(b.ask("sign " + words), kind)
+
+    def test_registered_above_its_owner(self):
+        with self.start() as b:
+            self.refused(b.ask("agent proud 5 1 nosuchtoken"), puppet.DENIED)
+            self.refused(b.ask("agent odd 6 1 ."), puppet.INVALID)
+            self.refused(b.ask("agent loud 5 1 ."), puppet.CONFLICT)
+            self.done(b.ask("agent theirs 0 1 nosuchtoken"))
+            self.refused(b.ask("sign loud theirs 0 0"), puppet.NOT_FOUND)
+
+
 class Peers(Case):
     def test_sandbox_is_refused(self):
         """Who lives in other namespaces gets no answer, even with the operator's uid (rule 7)."""

@@ -7,6 +7,7 @@
  *   update ID MEMORY            snapshot ID SANDBOX OWNER | list | delete ID OWNER | read ID OWNER
  *   volume ID NAME SUB TARGET   raw HEX: those bytes as one message
  *   tmpfs ID PATH BYTES
+ *   agent NAME LEVEL OUTSIDE OWNER          sign FROM TO KIND MILLISECONDS: a message, with lies about its trust
  *   pour BYTES | shut           into what the last `write` was answered with, which then is closed
  *   hello ID                    G_HELLO on its last link, and the guest's welcome
  */
@@ -31,6 +32,7 @@
 static int client = -1;
 static uint32_t serial;
 static int written = -1;
+static struct agent_message signed_last;
 static struct {
 	char id[IPC_ID];
 	int fd;
@@ -156,6 +158,12 @@ static void pass_on(const struct ipc *m, int fd)
 		close(written);
 		written = fd;
 		return;
+	case IPC_MESSAGE_IS:
+		signed_last = m->message;
+		say("{\"type\":%u,\"serial\":%u,\"kind\":0,\"trust\":%u,\"epoch\":%u,\"uid\":\"%"
+		    "s\"}",
+		    m->type, m->serial, m->message.trust, m->message.epoch, m->message.from_uid);
+		break;
 	case IPC_DIED:
 		say("{\"type\":%u,\"serial\":%u,\"id\":\"%s\"}", m->type, m->serial, m->died.id);
 		break;
@@ -223,6 +231,10 @@ static const struct {
 	{"image", IPC_BOOT}, /* of an image: ID OWNER IMAGE [SNAPSHOT] */
 	{"job", IPC_IMAGE},  /* NUMBER OWNER NAME TO; "." is "" */
 	{"quit", IPC_QUIT},
+	{"agent", IPC_AGENT_PUT},
+	{"sign", IPC_MESSAGE_SIGN},
+	{"verify",
+	 IPC_MESSAGE_VERIFY}, /* what was signed last, with another content if a word follows */
 };
 
 static void fill(struct ipc *m, char **words, int count)
@@ -244,6 +256,26 @@ static void fill(struct ipc *m, char **words, int count)
 		snprintf(m->image.owner, IPC_ID, "%s", *words[2] != '.' ? words[2] : "");
 		snprintf(m->image.name, IPC_IMAGE_NAME, "%s", *words[3] != '.' ? words[3] : "");
 		snprintf(m->image.to, IPC_IMAGE_NAME, "%s", *words[4] != '.' ? words[4] : "");
+		break;
+	case IPC_AGENT_PUT:
+		m->agent = (struct ipc_agent){.is_new = 1, .is_outside = words[3][0] == '1'};
+		m->agent.level = m->agent.effective = (uint8_t)strtoul(words[2], NULL, 10);
+		snprintf(m->agent.name, IPC_NAME, "%s", words[1]);
+		snprintf(m->agent.owner, IPC_ID, "%s", *words[4] != '.' ? words[4] : "");
+		break;
+	case IPC_MESSAGE_SIGN:
+		m->message = (struct agent_message){.trust = 5, .epoch = 9, .id = "one"};
+		m->message.kind = (uint8_t)strtoul(words[3], NULL, 10);
+		m->message.depth = m->message.kind == AGENT_TASK;
+		m->message.time_ms = unix_ms() + (uint64_t)strtoll(words[4], NULL, 10);
+		snprintf(m->message.from, IPC_NAME, "%s", words[1]);
+		snprintf(m->message.to, IPC_NAME, "%s", words[2]);
+		snprintf(m->message.from_uid, IPC_ID, "%s", "aaaaaaaaaaaaaaaaaaaa");
+		break;
+	case IPC_MESSAGE_VERIFY:
+		m->message = signed_last;
+		if (count > 1)
+			m->message.digest[0] ^= 1;
 		break;
 	case IPC_SNAPSHOT_LIST:
 	case IPC_QUIT:

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import os
 import sqlite3
+import subprocess
 import threading
 import time
 
@@ -389,3 +390,12 @@ class NoMaster(served.Case):
         refused = daemon.post("/v1/agents/a/messages", {"to": "b", "content": "x"})
         self.assertError(refused, 501, "unsupported")
         self.assertIn("keys.master", refused.error["message"])
+
+
+class Killed(served.Case):
+    def test_none_lost_none_twice(self):
+        """The short form of tests/soak/mail.py."""
+        done = subprocess.run([os.path.join(served.TOP, "tests/soak/mail.py"), "--count", "1000", "--agents", "10", "--kills", "1"],
+                              capture_output=True, text=True, timeout=120)
+        self.assertEqual(done.returncode, 0, done)
+        self.assertIn("0 lost, 0 twice, 0 strange, 100 replays refused", done.stdout)
