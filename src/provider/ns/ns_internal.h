@@ -97,7 +97,7 @@ struct ns_sandbox {
 		TAILQ_ENTRY(ns_sandbox) list;
 		bool is_weighed, is_busy;
 		int64_t looked_ns;
-		uint64_t used_us;
+		uint64_t used_us, use; /* use: thousandths of a processor */
 		unsigned weight;
 	} alone; /* in no group: weights.c */
 	void (*frozen)(struct ns_sandbox *s, const struct err *e);

@@ -3,9 +3,10 @@
  * older daemons. So that an owner with many such sandboxes has no more of the processors than others have, those of
  * an owner that compute share one weight.
  *
- * Theory of operation. A pass looks at the processor time of each of them, a few at a time, and says which of them
- * have computed since the last pass. When a pass ends, each that did has its part of the owner's weight, and each
- * other one the usual weight again. There is nothing to do while fewer than two have an owner.
+ * Theory of operation. A pass looks at the processor time of each of them, a few at a time. When it ends, each that
+ * computes has its part of the owner's weight, and each other one the usual weight again. To compute is to use
+ * a tenth of what the busiest one uses: on a host that does much else, nobody gets much. There is nothing to do while
+ * fewer than two have an owner.
  */
 #include "provider/ns/ns_internal.h"
 
@@ -15,7 +16,8 @@
 #define GAP_MS 5     /* between these turns */
 #define PAUSE_MS 200 /* between passes */
 #define REST_MS 2000 /* while there is nothing to do */
-#define BUSY 10	     /* percent of one processor */
+#define BUSY 10	     /* percent of what the busiest uses */
+#define BUSY_LEAST 5 /* thousandths of one processor */
 #define OWNERS 256
 
 static void on_time(void *arg);
@@ -76,12 +78,25 @@ static void look_at(struct ns_sandbox *s)
 		return;
 	used = cgroup_cpu_us(&c);
 	cgroup_close(&c);
-	s->alone.is_busy = s->alone.looked_ns &&
-			   (used - s->alone.used_us) * 1000 * 100 > (uint64_t)passed * BUSY;
+	s->alone.use = s->alone.looked_ns && passed > 0
+			       ? (used - s->alone.used_us) * 1000000 / (uint64_t)passed
+			       : 0;
 	s->alone.used_us = used;
 	s->alone.looked_ns = now;
-	if (s->alone.is_busy)
-		*count_of(s->ns, s) += 1;
+}
+
+static void count_busy(struct ns *ns)
+{
+	uint64_t most = 0;
+	struct ns_sandbox *s;
+
+	TAILQ_FOREACH (s, &ns->weigh.all, alone.list)
+		most = s->alone.use > most ? s->alone.use : most;
+	memset(ns->weigh.busy, 0, sizeof(ns->weigh.busy));
+	TAILQ_FOREACH (s, &ns->weigh.all, alone.list) {
+		s->alone.is_busy = s->alone.use >= BUSY_LEAST && s->alone.use * 100 >= most * BUSY;
+		*count_of(ns, s) += s->alone.is_busy;
+	}
 }
 
 static void give_weight(struct ns_sandbox *s)
@@ -112,9 +127,9 @@ static void end_pass(struct ns *ns)
 {
 	struct ns_sandbox *s;
 
+	count_busy(ns);
 	TAILQ_FOREACH (s, &ns->weigh.all, alone.list)
 		give_weight(s);
-	memset(ns->weigh.busy, 0, sizeof(ns->weigh.busy));
 	ns->weigh.next = TAILQ_FIRST(&ns->weigh.all);
 	if (ns->weigh.next)
 		look_after(ns, is_worth_it(ns) ? PAUSE_MS : REST_MS);
