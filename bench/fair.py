@@ -40,10 +40,10 @@ import zlib
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import run as bench_run  # noqa: E402
 from client import BUILD, Client, Daemon, percentile  # noqa: E402
-from processors import LEVELS, Apart, Computing, be_prompt, control, end, show_control  # noqa: E402
+from processors import LEVELS, Apart, Computing, be_prompt, control, end, medians, show_control  # noqa: E402
 
 WINDOW_S, QUIET_S = (1.5, 0.7) if bench_run.QUICK else (4, 1.5)
-ROUNDS_LEAST = 50
+ROUNDS_LEAST, CONTROL_EVERY = 50, 7
 BOUND = 3.0
 CASES = {}
 
@@ -738,21 +738,23 @@ HEAD = ["computing", "verdict", "client", "operator"]
 
 
 def run_cases(d, names, apart):
-    """Results by case, and the quiet windows around them."""
+    """Results by case, the quiet windows around them, and the control, which takes turns with them."""
     port = port_of(d)
     keys = token(d, "victim"), token(d, "hostile")
     time.sleep(1)
     victim = Victim(port, keys[0], apart)
     victim.measure(0.3)
-    results, quiets = [], [victim.measure(QUIET_S)]
-    for name in names:
+    results, quiets, controls = [], [victim.measure(QUIET_S)], []
+    for i, name in enumerate(names):
+        if i % CONTROL_EVERY == 0:
+            controls.append(control(apart, 100))
         results.append(try_case(d, name, victim, keys[1], apart))
         victim = Victim(port, keys[0], apart) if isinstance(results[-1][0], str) else victim
         clean(d, victim)
         quiets.append(victim.measure(QUIET_S))
         print("  ".join(map(str, Verdict(name, results[-1], p99(*quiets[-2:]), dict.fromkeys(LEVELS, (1.0, 1.0))).row())),
               flush=True)
-    return results, quiets
+    return results, quiets, medians(controls + [control(apart, 100)])
 
 
 def main():
@@ -762,11 +764,10 @@ def main():
     apart = Apart()
     try:
         if names == ["control"]:
-            return show_control(apart, 500)
-        ratios = control(apart, 300)
+            return show_control(apart, 200)
         d = Daemon().start()
         try:
-            results, quiets = run_cases(d, names, apart)
+            results, quiets, ratios = run_cases(d, names, apart)
         finally:
             d.stop()
     finally:
