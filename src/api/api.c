@@ -16,6 +16,7 @@ static const struct door *const doors[] = {
 int api_start(struct api *api, struct err *e)
 {
 	api->metrics = metrics_new();
+	api->agent_runs = agent_runs_new();
 	api->server = server_new(api);
 	api->door_state[DOOR_REST] = rest_new(api);
 	for (size_t i = 0; i < ARRAY_LEN(doors); i++)
@@ -28,5 +29,6 @@ void api_stop(struct api *api)
 	server_free(take_ptr(api->server));
 	rest_free(api->door_state[DOOR_REST]);
 	metrics_free(take_ptr(api->metrics));
+	agent_runs_free(take_ptr(api->agent_runs));
 	json_decref(take_ptr(api->agent_types));
 }

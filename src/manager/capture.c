@@ -258,6 +258,13 @@ struct result *capture_result(struct capture_run *c)
 	return &c->result;
 }
 
+void capture_peek(const struct capture_run *c,
+		  void (*add)(void *arg, const char *bytes, size_t len), void *arg)
+{
+	head_tail_peek(&c->out, add, arg);
+	head_tail_peek(&c->err, add, arg);
+}
+
 void capture_drop(struct capture_run *c)
 {
 	if (!c)

@@ -341,6 +341,9 @@ typedef void (*capture_done)(void *arg, struct capture_run *c, const struct err 
 struct capture_run *exec_capture(struct sandbox *s, const struct caller *who,
 				 const struct exec_request *r, capture_done done, void *arg);
 struct result *capture_result(struct capture_run *c);
+/* What it has printed so far, stdout before stderr; before done only. */
+void capture_peek(const struct capture_run *c,
+		  void (*add)(void *arg, const char *bytes, size_t len), void *arg);
 /* At any time: the client went away, or the record is no longer needed. Accepts NULL. */
 void capture_drop(struct capture_run *c);
 

@@ -59,6 +59,7 @@ struct api {
 	struct broker *broker;
 	struct agents *agents;
 	struct mail *mail;
+	struct agent_runs *agent_runs;
 	json_t *agent_types; /* {"NAME": type}, checked (api/rest/agent_types.c) */
 	struct audit *audit;
 	const struct config *config; /* replaced by a reload: do not keep pointers into it */

@@ -120,6 +120,9 @@ static const struct {
 	{"AgentType", "type:string description:string? task:string? output:string? image:string? "
 		      "net:string? needs:[string]? hint:string? capture:[string]? memory:string? "
 		      "timeout:string? trust:integer?"},
+	{"AgentRuns", "runs:[AgentRun]"},
+	{"AgentRun", "id:string type:string name:string? state:string exit_code:integer? "
+		     "created_at:string duration_ms:integer output?:string"},
 	{"AgentAnswer", "agent:string kind:string output record:object cleaned?:object"},
 	{"ToolVerdict", "verdict:string reason:string rule:string call?:object"},
 	{"ToolResult", "result:object"},
@@ -216,6 +219,9 @@ static const struct {
 	{"GET /v1/agents/{id}/keys", "getAgentKeys", "200:AgentKeys"},
 	{"GET /v1/trust", "getTrust", "200:Trust"},
 	{"GET /v1/agent-types", "listAgentTypes", "200:AgentTypes"},
+	{"GET /v1/agent-runs", "listAgentRuns", "200:AgentRuns"},
+	{"GET /v1/agent-runs/{id}", "getAgentRun", "200:AgentRun"},
+	{"DELETE /v1/agent-runs/{id}", "killAgentRun", "204"},
 	{"POST /mcp/agents/{type}", "runAgent", "200:AgentAnswer"},
 	{"POST /v1/tools/check", "checkToolCall", "200:ToolVerdict"},
 	{"POST /v1/tools/call", "callTool", "200:ToolResult"},

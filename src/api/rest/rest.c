@@ -26,6 +26,11 @@ static const struct route routes[] = {
 	 &v1_batch_table},
 
 	{"GET", "/v1/agent-types", v1_agent_types, READ, BODY_NONE, 0, "Lists agent types", NULL},
+	{"GET", "/v1/agent-runs", v1_agent_runs, READ, BODY_NONE, 0,
+	 "Lists agents that run, and the last that have ended", NULL},
+	{"GET", "/v1/agent-runs/{id}", v1_agent_run, READ, BODY_NONE, 0,
+	 "Shows one, with the end of what it has printed", NULL},
+	{"DELETE", "/v1/agent-runs/{id}", v1_agent_run_kill, RUN, BODY_NONE, 0, "Ends one", NULL},
 	{"POST", "/mcp/agents/{type}", v1_agent_call, RUN, BODY_BYTES, ROUTE_OWN_BODY,
 	 "Gives a task to an agent of this type, in a sandbox of its own; raw=1: the record has "
 	 "its output as it is",

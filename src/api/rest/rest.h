@@ -60,12 +60,13 @@ rest_handler v1_message_send, v1_message_read, v1_message_ack, v1_message_verify
 	v1_agent_keys; /* messages.c */
 rest_handler v1_exec;  /* exec.c */
 rest_handler v1_execs, v1_exec_inspect, v1_exec_kill, v1_exec_stream, v1_exec_stdin, v1_exec_signal,
-	v1_exec_resize;			    /* execs.c */
-rest_handler v1_exec_ws;		    /* exec_ws.c */
-rest_handler v1_agent_types, v1_agent_call; /* agent_types.c */
-rest_handler v1_tool_check, v1_tool_call;   /* api/mcp/plain.c */
-rest_handler v1_run;			    /* run_task.c */
-rest_handler v1_batch;			    /* batch.c */
+	v1_exec_resize;					     /* execs.c */
+rest_handler v1_exec_ws;				     /* exec_ws.c */
+rest_handler v1_agent_types, v1_agent_call;		     /* agent_types.c */
+rest_handler v1_agent_runs, v1_agent_run, v1_agent_run_kill; /* agent_runs.c */
+rest_handler v1_tool_check, v1_tool_call;		     /* api/mcp/plain.c */
+rest_handler v1_run;					     /* run_task.c */
+rest_handler v1_batch;					     /* batch.c */
 rest_handler v1_file_get, v1_file_put, v1_file_delete, v1_file_mkdir, v1_file_move,
 	v1_file_chmod; /* files.c */
 rest_handler v1_file_search, v1_file_list, v1_file_get_tar, v1_file_put_tar,
@@ -104,6 +105,17 @@ json_t *agent_run_body(const struct api *api, struct caller *who, const json_t *
 		       struct err *e);
 /* The record as JSON; without what it printed, unless raw. */
 json_t *run_record_json(const struct result *r, bool raw);
+
+/* ---- agents that run (agent_runs.c) ---- */
+struct agent_runs;
+struct agent_run;
+struct run;
+struct agent_runs *agent_runs_new(void);
+void agent_runs_free(struct agent_runs *r);
+struct agent_run *agent_run_begin(struct api *api, const struct caller *who, const json_t *call,
+				  struct run *run);
+/* r NULL: it ended without a record; why says it in a word. a may be NULL. */
+void agent_run_end(struct api *api, struct agent_run *a, const struct result *r, const char *why);
 
 /* ---- shared between files ---- */
 /* Fills in the options that a body gives; spec is finished. */
@@ -166,3 +178,7 @@ typedef void (*run_done)(void *arg, struct result *r, const struct err *e);
 struct run *run_start(struct api *api, const struct caller *who, json_t *body, run_done done,
 		      void *arg, struct err *e);
 void run_cancel(struct run *r);
+/* Ends it; done is called with an error. */
+void run_kill(struct run *r);
+/* The last `most` bytes of what it has printed, fit for a terminal. */
+void run_output(const struct run *r, size_t most, struct buf *ret);

@@ -2,6 +2,7 @@
 #include "api/rest/rest.h"
 
 #include "api/http/server.h"
+#include "base/clean.h"
 #include "image/image.h"
 #include "policy/config.h"
 
@@ -62,7 +63,8 @@ struct run {
 	json_t *body;
 	run_done done;
 	void *arg;
-	bool cancelled, has_ended;
+	bool cancelled, has_ended, killed;
+	struct agent_run *agent;	 /* its entry, or NULL */
 	struct sandbox *s;		 /* held; NULL: not made yet */
 	bool warm;			 /* runs, or tries to, in a warm sandbox */
 	struct create_options options;	 /* for a cold one */
@@ -112,6 +114,8 @@ static void on_destroyed(void *arg, struct sandbox *s, const struct err *e)
 {
 	struct run *r = arg;
 
+	agent_run_end(r->api, take_ptr(r->agent), r->has_ended ? capture_result(r->capture) : NULL,
+		      r->killed || r->cancelled ? "killed" : "failed");
 	if (!r->cancelled)
 		r->done(r->arg, r->has_ended ? capture_result(r->capture) : NULL,
 			r->has_ended ? NULL : &r->error);
@@ -145,6 +149,46 @@ void run_cancel(struct run *r)
 	else
 		return; /* being made or destroyed: the pending callback ends the run */
 	end_run(r);
+}
+
+void run_kill(struct run *r)
+{
+	struct err e;
+
+	if (r->cancelled || r->killed || r->has_ended)
+		return;
+	r->killed = true;
+	err_set(&e, ERR_CONFLICT, "it was killed");
+	if (r->capture)
+		capture_drop(take_ptr(r->capture));
+	else if (r->call)
+		call_drop(take_ptr(r->call));
+	else
+		return; /* being made: on_run_sandbox ends it */
+	fail_run(r, &e);
+}
+
+static void add_part(void *to, const char *bytes, size_t len)
+{
+	buf_add(to, bytes, len);
+}
+
+void run_output(const struct run *r, size_t most, struct buf *ret)
+{
+	auto_list struct list values = {0};
+	auto_buf struct buf b = {0};
+	struct cleaned n = {0};
+
+	if (r->has_ended) {
+		capture_join(&capture_result(r->capture)->out, add_part, &b);
+		capture_join(&capture_result(r->capture)->err, add_part, &b);
+	} else if (r->capture) {
+		capture_peek(r->capture, add_part, &b);
+	}
+	if (b.len > most)
+		buf_drop(&b, b.len - most);
+	clean_values_of(&r->r.env, &values);
+	clean_text(ret, b.len ? buf_head(&b) : "", b.len, &values, &n);
 }
 
 /* ---- files out ---- */
@@ -326,7 +370,9 @@ static void on_run_sandbox(void *arg, struct sandbox *s, const struct err *e)
 		return;
 	}
 	r->s = sandbox_hold(s);
-	if (r->cancelled)
+	if (r->killed)
+		err_set(&r->error, ERR_CONFLICT, "it was killed");
+	if (r->cancelled || r->killed)
 		end_run(r);
 	else
 		put_next(r);
@@ -640,10 +686,13 @@ struct run *run_start(struct api *api, const struct caller *who, json_t *body, r
 		run_free(r);
 		return NULL;
 	}
+	if (body_has(body, "agent_type"))
+		r->agent = agent_run_begin(api, who, body, r);
 	if (start_warm(r))
 		return r;
 	if (as_cli(r)) {
 		refuse_cold(r, e);
+		agent_run_end(api, take_ptr(r->agent), NULL, "failed");
 		run_free(r);
 		return NULL;
 	}

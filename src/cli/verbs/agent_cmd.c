@@ -118,6 +118,50 @@ static const struct verb_option register_options[] = {
 };
 static const struct verb_option json_option[] = {{"json", 0, NULL, "print JSON", NULL}};
 
+static char *run_path(const char *id)
+{
+	char encoded[256];
+
+	http_encode(encoded, sizeof(encoded), id, false);
+	return str_format("/v1/agent-runs/%s", encoded);
+}
+
+static int agent_logs(struct verb_call *v, struct err *e)
+{
+	auto_free char *path = run_path(v->args[0]);
+	json_t *answer = NULL;
+	const json_t *text;
+
+	if (client_call(&v->client, "GET", path, NULL, &answer, e) < 0)
+		return -1;
+	if (v->json)
+		return print_json(answer);
+	text = json_object_get(answer, "output");
+	fwrite(json_string_value(text), 1, json_string_length(text), stdout);
+	json_decref(answer);
+	return finish_stdout(0);
+}
+
+static int agent_kill(struct verb_call *v, struct err *e)
+{
+	int status = 0;
+
+	for (char **id = v->args; *id; id++) {
+		auto_free char *path = run_path(*id);
+
+		if (client_call(&v->client, "DELETE", path, NULL, NULL, e) < 0)
+			status = cli_fail(e);
+	}
+	return status;
+}
+
+static const struct column agent_run_columns[] = {
+	{"ID", "id", COLUMN_TEXT},	    {"TYPE", "type", COLUMN_TEXT},
+	{"NAME", "name", COLUMN_TEXT},	    {"STATE", "state", COLUMN_TEXT},
+	{"EXIT", "exit_code", COLUMN_TEXT}, {"STARTED", "created_at", COLUMN_AGE},
+	{"MS", "duration_ms", COLUMN_TEXT},
+};
+
 static const struct column type_columns[] = {
 	{"TYPE", "type", COLUMN_TEXT},	   {"TASK", "task", COLUMN_TEXT},
 	{"OUTPUT", "output", COLUMN_TEXT}, {"NETWORK", "net", COLUMN_TEXT},
@@ -159,6 +203,26 @@ static const struct verb parts[] = {
 	 COLUMNS(type_columns),
 	 ARGS(0, 0),
 	 OPTIONS(json_option)},
+	{.name = "ps",
+	 .line = "cloche agent ps [--json]",
+	 .about = "Lists agents that run, and the last ones that have ended.",
+	 .run = verb_list,
+	 .request = "GET /v1/agent-runs",
+	 .member = "runs",
+	 COLUMNS(agent_run_columns),
+	 ARGS(0, 0),
+	 OPTIONS(json_option)},
+	{.name = "logs",
+	 .line = "cloche agent logs [--json] ID",
+	 .about = "Prints the end of what an agent has printed, also while it runs.",
+	 .run = agent_logs,
+	 ARGS(1, 1),
+	 OPTIONS(json_option)},
+	{.name = "kill",
+	 .line = "cloche agent kill ID...",
+	 .about = "Ends agents. Who waits for them gets an error.",
+	 .run = agent_kill,
+	 ARGS(1, VERB_MANY)},
 	{.name = "register",
 	 .line = "cloche agent register [OPTIONS] NAME",
 	 .about = "Registers an agent. Only admins may.",
@@ -187,6 +251,7 @@ const struct verb verb_agent = {
 		"usage: cloche agent run [OPTIONS] TYPE [TASK|-]      give an agent a task\n"
 		"       cloche agent run --tasks FILE TYPE           many tasks\n"
 		"       cloche agent ls                              agent types\n"
+		"       cloche agent ps | logs ID | kill ID...       agents that run\n"
 		"       cloche agent register [OPTIONS] NAME         give an agent a trust level\n"
 		"       cloche agent unregister NAME...              forget agents\n"
 		"       cloche agent trust [NAME LEVEL | FROM TO]    levels, and what they allow\n",

@@ -127,6 +127,20 @@ bool head_tail_is_flood(const struct head_tail *s)
 	return s->relay < 0 && s->total > FLOOD_MIN && s->total / FLOOD_FACTOR > s->limit;
 }
 
+void head_tail_peek(const struct head_tail *s,
+		    void (*add)(void *arg, const char *bytes, size_t len), void *arg)
+{
+	size_t start = s->ring_room ? (s->ring_at + s->ring_room - s->ring_len) % s->ring_room : 0;
+	size_t first = s->ring_len < s->ring_room - start ? s->ring_len : s->ring_room - start;
+
+	if (s->head_len)
+		add(arg, s->head, s->head_len);
+	if (s->ring_len) {
+		add(arg, s->ring + start, first);
+		add(arg, s->ring, s->ring_len - first);
+	}
+}
+
 void head_tail_finish(struct head_tail *s, struct capture *ret)
 {
 	size_t start = s->ring_room ? (s->ring_at + s->ring_room - s->ring_len) % s->ring_room : 0;

@@ -34,6 +34,9 @@ void head_tail_drain(struct head_tail *s);
 void head_tail_add(struct head_tail *s, const char *data, size_t n);
 /* True if there was so much output that the run is to end. */
 bool head_tail_is_flood(const struct head_tail *s);
+/* What is kept now, in order: in pieces. */
+void head_tail_peek(const struct head_tail *s,
+		    void (*add)(void *arg, const char *bytes, size_t len), void *arg);
 /* Hands the bytes over to a result. */
 void head_tail_finish(struct head_tail *s, struct capture *ret);
 void head_tail_done(struct head_tail *s);

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import subprocess
 import sys
 import time
 
@@ -132,3 +133,9 @@ class Executor(harness.Case):
             self.assertEqual(json.loads(box.read_text("out.json")), {"a": 1})
             self.assertFalse(box.execute("cat ../../../etc/shadow").success)
         self.assertEqual(len(manager.list()), before)
+
+    def test_the_example(self):
+        env = dict(os.environ, PYTHONPATH=os.path.join(cl.TOP, "clients", "python"), CLOCHE_URL="unix:" + self.d.sock)
+        r = subprocess.run([sys.executable, os.path.join(cl.TOP, "examples", "agents.py")], env=env, check=True,
+                           stdout=subprocess.PIPE)
+        self.assertEqual(r.stdout.decode().splitlines()[:2], ["researcher: The answer is 42", "writer: THE ANSWER IS 42"])

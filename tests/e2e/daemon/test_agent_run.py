@@ -86,6 +86,33 @@ class Run(served.Case):
         got = sorted(json.loads(e)["line"] for e in lines)
         self.assertEqual(got, list(range(1, 121)))
 
+    def test_ps_logs_and_kill(self):
+        p = self.begin("agent", "run", "--name", "watched", "shell", "printf 'a\\033[31mb\\n'; sleep 60")
+
+        def mine():
+            rows = json.loads(self.cloche("agent", "ps", "--json", ok=0).out)
+            rows = rows["runs"] if isinstance(rows, dict) else rows
+            return [r for r in rows if r["name"] == "watched"]
+
+        harness.until(lambda: mine() and "ab" in self.cloche("agent", "logs", mine()[0]["id"], ok=0).out)
+        run = mine()[0]
+        self.assertEqual((run["state"], run["type"], run["exit_code"]), ("running", "shell", None))
+        self.cloche("agent", "kill", run["id"], ok=0)
+        self.assertEqual(p.wait(30), 125)
+        harness.until(lambda: mine()[0]["state"] == "killed")
+        self.cloche("agent", "run", "--name", "watched", "shell", "echo out; echo err >&2; exit 4", ok=4)
+        run = mine()[-1]
+        self.assertEqual((run["state"], run["exit_code"]), ("exited", 4))
+        self.assertEqual(self.cloche("agent", "logs", run["id"], ok=0).out, "out\nerr\n")
+        self.assertEqual(self.cloche("agent", "kill", "nobody", ok=125).code, 125)
+        self.assertIn("watched", self.cloche("agent", "ps", ok=0).out)
+
+    def test_runs_of_others(self):
+        self.agent("--name", "operators", "shell", "echo 1", ok=0)
+        env = self.token("other")[1]
+        rows = json.loads(self.cloche("agent", "ps", "--json", env=env, ok=0).out)
+        self.assertEqual(rows["runs"] if isinstance(rows, dict) else rows, [])
+
     def test_one_writer(self):
         path = self.tasks("sleep 3")
         journal = os.path.join(os.path.dirname(path), "journal")
