@@ -4,6 +4,7 @@
 #include "base/jsonw.h"
 #include "cli/cli.h"
 #include "image/build/build.h"
+#include "image/build/packages.h"
 
 #include <fcntl.h>
 
@@ -221,4 +222,66 @@ int image_cmd_build(struct verb_call *v, struct err *e)
 		return -1;
 	print_built(&p, hex, b.name);
 	return finish_stdout(0);
+}
+
+/* ---- from packages ---- */
+
+static void print_changed(char sign, const char *package)
+{
+	char text[300];
+
+	str_sanitise(text, sizeof(text), package, strlen(package));
+	printf("%c %s\n", sign, text);
+}
+
+static int make_from(struct verb_call *v, const char *name, const char *packages, struct err *e)
+{
+	auto_list struct list options = {0};
+	struct printing p = {.json = v->json};
+	struct image_programs programs;
+	char launcher[PATH_MAX], hex[IMAGE_HEX + 1];
+	struct image_packages i = {.name = name,
+				   .packages = packages,
+				   .build = {.launcher = launcher,
+					     .run_options = &options,
+					     .event = print_event,
+					     .arg = &p}};
+	auto_free char *found = NULL;
+	struct image_maker m;
+	int rc;
+
+	take_run_options(v, &options);
+	if (cli_find_helper("cloche", launcher, sizeof(launcher)) < 0)
+		return err_set(e, ERR_UNSUPPORTED, "cloche is not installed beside cloched");
+	rc = image_cmd_open(&m, &programs, e);
+	if (rc == 0 && !packages) {
+		i.packages = found = image_packages_of(&m, name, e);
+		i.changed = print_changed;
+		rc = found ? 0 : -1;
+	}
+	if (rc == 0)
+		rc = image_from_packages(&m, &i, hex, e);
+	image_maker_close(&m);
+	if (rc < 0)
+		return -1;
+	print_built(&p, hex, name);
+	return finish_stdout(0);
+}
+
+int image_cmd_make(struct verb_call *v, struct err *e)
+{
+	const char *packages = verb_text(v, "packages");
+
+	if (!packages)
+		packages = image_packages_known(v->args[0]);
+	if (!packages)
+		return err_field(e, ERR_INVALID, "packages",
+				 "packages: say which, or take a name that is known: base, python, "
+				 "node, code-interpreter");
+	return make_from(v, v->args[0], packages, e);
+}
+
+int image_cmd_refresh(struct verb_call *v, struct err *e)
+{
+	return make_from(v, v->args[0], NULL, e);
 }

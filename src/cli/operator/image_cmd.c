@@ -320,7 +320,35 @@ static const struct verb_option build_options[] = {
 	{"json", 0, NULL, "print events as lines of JSON", NULL},
 };
 
+static const struct verb_option refresh_options[] = {
+	IMAGE_RUN_OPTIONS,
+};
+
+static const struct verb_option make_options[] = {
+	{"packages", 0, "NAMES", "packages, with blanks between", NULL},
+	IMAGE_RUN_OPTIONS,
+};
+
 static const struct verb parts[] = {
+	{.name = "make",
+	 .line = "cloche image make NAME [--packages 'PACKAGE...']",
+	 .about = "Makes an image from packages of this host's distribution (apt), without a "
+		  "registry. The names\n"
+		  "base, python, node and code-interpreter have packages of their own. Prints the "
+		  "image's id.",
+	 .run = image_cmd_make,
+	 ARGS(1, 1),
+	 OPTIONS(make_options),
+	 .is_local = true},
+	{.name = "refresh",
+	 .line = "cloche image refresh NAME",
+	 .about = "Makes an image of `make` again with today's packages, if any of them changed, "
+		  "and lists\n"
+		  "what did: + and - with names and versions.",
+	 .run = image_cmd_refresh,
+	 ARGS(1, 1),
+	 OPTIONS(refresh_options),
+	 .is_local = true},
 	{.name = "build",
 	 .line = "cloche image build [-t NAME] [-f FILE] [OPTIONS] DIR",
 	 .about = "Builds an image from a Dockerfile. Each RUN is a sandbox with root inside, and "
@@ -400,6 +428,9 @@ const struct verb verb_image = {
 	.about =
 		"usage: cloche image pull NAME                  from its registry\n"
 		"       cloche image build -t NAME DIR          from a Dockerfile\n"
+		"       cloche image make NAME                  from packages of this host's "
+		"distribution\n"
+		"       cloche image refresh NAME               again, with today's packages\n"
 		"       cloche image import FILE|DIR|- [NAME]   from docker save, an OCI layout, a "
 		"tar\n"
 		"       cloche image export NAME|ID FILE|-      as an OCI layout\n"

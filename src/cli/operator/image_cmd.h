@@ -27,3 +27,5 @@ int image_cmd_open(struct image_maker *m, struct image_programs *p, struct err *
 	}
 
 int image_cmd_build(struct verb_call *v, struct err *e);
+int image_cmd_make(struct verb_call *v, struct err *e);
+int image_cmd_refresh(struct verb_call *v, struct err *e);
