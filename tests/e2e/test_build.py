@@ -438,6 +438,17 @@ class Hostile(Build):
         self.refused("FROM scratch", "layers")
 
 
+class Making(Build):
+    """What takes minutes is in tests/soak/image_make.py."""
+
+    def test_names(self):
+        self.bad(self.image("make", "mine:1"), "say which, or take a name that is known: base, python")
+        for packages in ("-o=Dir::Bin=x", "a;b", "a -y", "/etc/x.deb", "a\nb", "?essential"):
+            self.bad(self.image("make", "mine:1", "--packages", packages), "is no name of a package")
+        self.bad(self.image("refresh", "base:1"), "there is no image 'base:1' that `cloche image make` made")
+        self.is_clean()
+
+
 class Ending(Build):
     def test_a_failure_leaves_nothing(self):
         self.refused("FROM base:1\nRUN echo 1 > /one\nRUN echo said; cat /not-there", "line 3: RUN echo said")

@@ -11,7 +11,7 @@ VERBS = (
     "run code shell serve create ps exec cp ls cat rm kill stats logs pause resume snapshot fork "
     "image token secret agent ca audit policy doctor selftest bench mcp hook"
 ).split()
-NESTED = (("image", "build"), ("image", "pull"), ("image", "export"), ("image", "ls"), ("token", "create"), ("secret", "set"), ("agent", "register"), ("agent", "run"), ("agent", "ls"), ("agent", "trust"), ("ca", "show"), ("audit", "verify"), ("audit", "tail"))
+NESTED = (("image", "build"), ("image", "make"), ("image", "pull"), ("image", "export"), ("image", "ls"), ("token", "create"), ("secret", "set"), ("agent", "register"), ("agent", "run"), ("agent", "ls"), ("agent", "trust"), ("ca", "show"), ("audit", "verify"), ("audit", "tail"))
 # Refused by name.
 NOT_BUILT = {"--audit", "--use-case"}
 

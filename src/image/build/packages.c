@@ -47,22 +47,12 @@ struct fetching {
 
 static int make_places(struct fetching *f, struct err *e)
 {
-	static const char *const dirs[] = {"state",
-					   "state/lists",
-					   "state/lists/partial",
-					   "cache",
-					   "cache/partial",
-					   "tars",
-					   "skel",
-					   "skel/usr",
-					   "skel/usr/bin",
-					   "skel/usr/sbin",
-					   "skel/usr/lib",
-					   "skel/usr/lib64",
-					   "skel/tmp",
-					   "skel/var",
-					   "skel/var/lib",
-					   "skel/var/lib/dpkg"};
+	static const char *const dirs[] = {"state",	    "state/lists",   "state/lists/partial",
+					   "cache",	    "cache/partial", "tars",
+					   "skel",	    "skel/usr",	     "skel/usr/bin",
+					   "skel/usr/sbin", "skel/usr/lib",  "skel/usr/lib64",
+					   "skel/tmp",	    "skel/etc",	     "skel/etc/apt",
+					   "skel/var",	    "skel/var/lib",  "skel/var/lib/dpkg"};
 	/* As all Debians since 2023; packages that name the old places land behind the links. */
 	static const char *const merged[] = {"bin", "sbin", "lib", "lib64"};
 
@@ -89,6 +79,29 @@ static int make_places(struct fetching *f, struct err *e)
 	return fchmodat(f->dir, "skel/tmp", 01777, 0) < 0 || dpkg < 0
 		       ? err_sys(e, "cannot make %s", f->path)
 		       : image_write_file(dpkg, "status", "", 0, e);
+}
+
+/* Public sources of the same release: the host's own may be private, or have logins. */
+static int write_sources(struct fetching *f, struct err *e)
+{
+	auto_close int apt = openat(f->dir, "skel/etc/apt", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	auto_free char *text = NULL;
+	char release[4096] = "", name[40] = "";
+	const char *at;
+
+	io_read_path(release, sizeof(release), "/etc/os-release");
+	at = strstr(release, "VERSION_CODENAME=");
+	if (!at || sscanf(at, "VERSION_CODENAME=%39[a-z]", name) != 1 ||
+	    !(str_starts(release, "ID=debian\n") || strstr(release, "\nID=debian\n")))
+		return 0;
+	text = str_format("deb http://deb.debian.org/debian %s main\n"
+			  "deb http://deb.debian.org/debian %s-updates main\n"
+			  "deb http://deb.debian.org/debian-security %s-security main\n",
+			  name, name, name);
+	if (apt < 0 || image_write_file(apt, "sources.list", text, strlen(text), e) < 0)
+		return -1;
+	return fchmodat(apt, "sources.list", 0644, 0) < 0 ? err_sys(e, "cannot write sources.list")
+							  : 0;
 }
 
 /* apt with the host's sources and keys, and with nothing installed. */
@@ -298,8 +311,9 @@ int image_from_packages(struct image_maker *m, const struct image_packages *p,
 			"images are made from packages of Debian's kind; apt-get and dpkg-deb "
 			"are not here");
 	was = label_of(m, p->name, VERSIONS, hex);
-	if (make_places(&f, e) == 0 && run_apt(&f, "update", "", e) == 0 &&
-	    run_apt(&f, "install", p->packages, e) == 0 && open_packages(&f, &versions, e) == 0) {
+	if (make_places(&f, e) == 0 && write_sources(&f, e) == 0 &&
+	    run_apt(&f, "update", "", e) == 0 && run_apt(&f, "install", p->packages, e) == 0 &&
+	    open_packages(&f, &versions, e) == 0) {
 		is = join(&versions);
 		tell_changes(p, was ? was : "", is);
 		rc = was && str_equal(was, is) ? 0 : build(&f, p, is, hex, e);
