@@ -274,6 +274,7 @@ struct image_work {
 	void *arg;
 	struct loop_watch watch;
 	bool is_asking; /* the audit's or the broker's answer is due */
+	bool has_said;	/* the last message has come: the end of the process follows */
 	struct err err;
 	struct loop_task task;
 };
@@ -320,12 +321,12 @@ static void hear(struct image_work *w, struct image_said *s, int fd)
 		w->ops->on_said(w->arg, s, fd);
 		return;
 	}
+	w->has_said = true;
 	if (s->kind == IMAGE_SAID_FAILED) {
 		w->err = s->err;
 		if (w->err.kind == ERR_NONE || w->err.kind >= ERR_KIND_COUNT)
 			w->err.kind = ERR_SYSTEM;
 	}
-	look(w);
 }
 
 static void on_work(void *arg, uint32_t events)
@@ -342,7 +343,8 @@ static void on_work(void *arg, uint32_t events)
 		return;
 	}
 	close_fd(&fd);
-	err_set(&w->err, ERR_SYSTEM, "the process that worked on the images died");
+	if (!w->has_said)
+		err_set(&w->err, ERR_SYSTEM, "the process that worked on the images died");
 	look(w);
 }
 

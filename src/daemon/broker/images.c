@@ -14,6 +14,7 @@
 #include <sys/socket.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #define JOBS 16		  /* at once */
 #define MAKING 6	  /* of these, such that add to the store */
@@ -142,6 +143,20 @@ void images_sweep(struct daemon *d)
 
 /* ---- what the front knows ---- */
 
+static bool job_remove(struct daemon *d, pid_t pid)
+{
+	for (struct image_job **at = &d->image_jobs; *at; at = &(*at)->next) {
+		struct image_job *j = *at;
+
+		if (j->pid != pid)
+			continue;
+		*at = j->next;
+		free(j);
+		return true;
+	}
+	return false;
+}
+
 static void tell(struct daemon *d, bool again)
 {
 	struct ipc m = {.type = IPC_IMAGES};
@@ -181,6 +196,12 @@ void images_tell_all(struct daemon *d)
 
 void images_request_look(struct daemon *d, struct requester who, const struct ipc *m)
 {
+	/* A process that has just ended no longer counts for who asked for it. */
+	for (struct image_job *j = d->image_jobs, *next; j; j = next) {
+		next = j->next;
+		if (waitpid(j->pid, NULL, WNOHANG) == j->pid)
+			job_remove(d, j->pid);
+	}
 	images_tell(d);
 	front_done(d, who, "", NULL);
 }
@@ -213,31 +234,43 @@ static bool add_once(struct list *l, const char *hex)
 	return true;
 }
 
-/* Layers that several names share count once for each owner, and once for all. */
+/* Everything on disk, also what no name leads to any more. */
+static uint64_t measure_all(const struct daemon *d)
+{
+	auto_close int layers = openat(d->images.dir, "layers", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	auto_list struct list names = {0};
+	uint64_t sum = 0;
+
+	if (layers >= 0)
+		list_names(layers, &names);
+	for (size_t i = 0; i < names.count; i++)
+		sum += layer_bytes(d, names.items[i]);
+	return sum;
+}
+
+/* Of the owner's images; layers that several of its names share count once. */
 static int measure(const struct daemon *d, const char *owner, struct usage *ret, struct err *e)
 {
-	auto_list struct list all = {0}, own = {0}, seen = {0};
-	struct usage u = {0};
+	auto_list struct list own = {0}, seen = {0};
+	struct usage u = {.all = measure_all(d)};
 	struct image_refs refs;
 
 	if (image_refs_read(&d->images, &refs, e) < 0)
 		return -1;
 	for (size_t i = 0; i < refs.count; i++) {
-		bool is_own = str_equal(refs.items[i].owner, store_owner(owner));
-		auto_free char *key = str_format("%d%s", is_own, refs.items[i].hex);
 		struct image image;
 		struct err ignored;
 
-		u.names += is_own;
-		if (!add_once(&seen, key) ||
+		if (!str_equal(refs.items[i].owner, store_owner(owner)))
+			continue;
+		u.names++;
+		if (!add_once(&seen, refs.items[i].hex) ||
 		    image_open(&d->images, refs.items[i].hex, &image, &ignored) < 0)
 			continue;
 		for (size_t n = 0; n < image.record.layers.count; n++) {
 			const char *hex = image.record.layers.items[n];
 
-			if (add_once(&all, hex))
-				u.all += layer_bytes(d, hex);
-			if (is_own && add_once(&own, hex))
+			if (add_once(&own, hex))
 				u.own += layer_bytes(d, hex);
 		}
 		image_done(&image);
@@ -408,15 +441,8 @@ void images_request(struct daemon *d, struct requester who, const struct ipc *m)
 
 bool images_reaped(struct daemon *d, pid_t pid)
 {
-	for (struct image_job **at = &d->image_jobs; *at; at = &(*at)->next) {
-		struct image_job *j = *at;
-
-		if (j->pid != pid)
-			continue;
-		*at = j->next;
-		free(j);
-		images_tell(d);
-		return true;
-	}
-	return false;
+	if (!job_remove(d, pid))
+		return false;
+	images_tell(d);
+	return true;
 }

@@ -8,14 +8,17 @@
 #include <sys/socket.h>
 
 #define PROGRESS_NS 200000000
+#define CLEAN_TRIES 600
+#define CLEAN_MS 100
 
 /* Callbacks of the maker have no argument. */
 static int listener = -1;
+static bool has_made; /* a name may lead elsewhere now: the work is done to its end */
 
 static void say(const struct image_said *s, int fd)
 {
 	/* What is half-made is locked by this process, and removed by the next one. */
-	if (fd_message_send(listener, s, sizeof(*s), &fd, fd >= 0, 0) < 0)
+	if (fd_message_send(listener, s, sizeof(*s), &fd, fd >= 0, 0) < 0 && !has_made)
 		_exit(1);
 }
 
@@ -42,9 +45,18 @@ static void say_made(const char *hex, const char *name)
 {
 	struct image_said s = {.kind = IMAGE_SAID_MADE};
 
+	has_made = true;
 	snprintf(s.hex, sizeof(s.hex), "%s", hex);
 	snprintf(s.name, sizeof(s.name), "%s", name ? name : "");
 	say(&s, -1);
+}
+
+static bool list_has(const struct list *l, const char *text)
+{
+	for (size_t i = 0; i < l->count; i++)
+		if (str_equal(l->items[i], text))
+			return true;
+	return false;
 }
 
 static bool is_wanted(void)
@@ -145,6 +157,61 @@ static int prune(struct image_store *s, const char *only, bool is_needed, struct
 	return 0;
 }
 
+static int open_store(const struct image_order *o, struct image_store *ret, struct err *e)
+{
+	if (image_store_open_at(o->store, true, ret, e) < 0)
+		return -1;
+	snprintf(ret->owner, sizeof(ret->owner), "%s", o->owner);
+	return 0;
+}
+
+/* The images that names of the owner lead to. */
+static void list_own(const struct image_store *s, struct list *ret)
+{
+	struct image_refs refs;
+	struct err ignored;
+
+	if (image_refs_read(s, &refs, &ignored) < 0)
+		return;
+	for (size_t i = 0; i < refs.count; i++)
+		if (str_equal(refs.items[i].owner, s->owner))
+			list_add(ret, refs.items[i].hex);
+	image_refs_done(&refs);
+}
+
+/*
+ * A name that has moved leaves its old image without one, and work that failed leaves layers: they would add up
+ * beyond what the owner may have. Images that never had a name of the owner's are others' business.
+ */
+static void clean_up(const struct image_order *o, const struct list *before)
+{
+	auto_list struct list after = {0};
+	struct image_pruned ignored_count;
+	struct image_store s;
+	struct err ignored;
+	auto_close int work = -1;
+	int tries = 1;
+
+	if (open_store(o, &s, &ignored) < 0)
+		return;
+	list_own(&s, &after);
+	for (size_t i = 0; i < before->count; i++)
+		if (!list_has(&after, before->items[i]))
+			tries = CLEAN_TRIES;
+	/* What others make ends; and as long as this process waits, its owner makes one less. */
+	for (int i = 0; i < tries && work < 0; i++) {
+		if (i)
+			poll(NULL, 0, CLEAN_MS);
+		work = image_work_lock(&s, true, &ignored);
+	}
+	for (size_t i = 0; work >= 0 && i < before->count; i++)
+		if (!list_has(&after, before->items[i]))
+			(void)!image_prune(&s, before->items[i], &ignored_count, &ignored);
+	if (work >= 0)
+		(void)!image_prune(&s, "layers only", &ignored_count, &ignored);
+	image_store_close(&s);
+}
+
 static int remove_image(struct image_store *s, const struct image_order *o, struct err *e)
 {
 	char hex[IMAGE_HEX + 1];
@@ -157,9 +224,8 @@ static int with_store(const struct image_order *o, struct err *e)
 	struct image_store s;
 	int rc;
 
-	if (image_store_open_at(o->store, true, &s, e) < 0)
+	if (open_store(o, &s, e) < 0)
 		return -1;
-	snprintf(s.owner, sizeof(s.owner), "%s", o->owner);
 	if (o->job == IMAGE_JOB_TAG)
 		rc = tag(&s, o, e);
 	else if (o->job == IMAGE_JOB_REMOVE)
@@ -192,13 +258,23 @@ static int with_maker(const struct image_order *o, struct err *e)
 int image_job_run(const struct image_order *o, int sock)
 {
 	struct image_said last = {.kind = IMAGE_SAID_DONE};
+	bool moves =
+		o->job == IMAGE_JOB_PULL || o->job == IMAGE_JOB_IMPORT || o->job == IMAGE_JOB_TAG;
+	auto_list struct list before = {0};
+	struct image_store s;
 	int rc;
 
 	signal(SIGPIPE, SIG_IGN);
 	listener = sock;
+	if (moves && open_store(o, &s, &last.err) == 0) {
+		list_own(&s, &before);
+		image_store_close(&s);
+	}
 	rc = (o->job <= IMAGE_JOB_EXPORT ? with_maker : with_store)(o, &last.err);
 	if (rc < 0)
 		last.kind = IMAGE_SAID_FAILED;
+	if (moves)
+		clean_up(o, &before);
 	say(&last, -1);
 	return rc < 0;
 }

@@ -229,6 +229,53 @@ class Owners(Images):
         self.assertError(self.d.post("/v1/images/tag", {"image": "n:0", "name": "n:8"}, token=key), 429, "limit")
 
 
+    def test_a_name_that_moves_leaves_nothing(self):
+        key = self.d.token("moving")
+        self.d.post("/v1/images/prune", {})
+        before = set(os.listdir(self.store("layers")))
+        for i in range(4):
+            self.have("moving:1", key, text=f"{i}" * 1000)
+            harness.until(lambda: len(set(os.listdir(self.store("layers"))) - before) == 1, "the old one's end")
+        self.have("small:1", key, text="small")
+        r = self.d.post("/v1/images/tag", {"image": "small:1", "name": "moving:1"}, token=key)
+        self.assertEqual(r.status, 201, r)
+        harness.until(lambda: len(set(os.listdir(self.store("layers"))) - before) == 1, "the old one's end")
+        self.assertEqual(self.d.delete("/v1/images?image=small:1", token=key).status, 200)
+        self.assertEqual(self.d.delete("/v1/images?image=moving:1", token=key).status, 200)
+        self.assertEqual(set(os.listdir(self.store("layers"))), before)
+
+
+class Room(harness.Case):
+    """A store that is nearly full."""
+
+    def setUp(self):
+        self.daemon = harness.Daemon("image_store: {max_total: 8M}\n")
+        self.daemon.start()
+        self.addCleanup(self.daemon.remove)
+        self.addCleanup(self.daemon.stop)
+
+    def put(self, size, name, token):
+        data = images.saved([layer(entry("x", data=os.urandom(size)))], {}, (name,))
+        return self.daemon.put("/v1/images", data, token=token)
+
+    def test_shares(self):
+        a, b = self.daemon.token("room-a"), self.daemon.token("room-b")
+        store = os.path.join(self.daemon.dir, "state", "images")
+        self.assertError(self.put(7 << 20, "a:0", a), 429, "limit")
+        harness.until(lambda: os.listdir(os.path.join(store, "layers")) == [], "no leftovers")
+        # A process that is just ending still counts.
+        harness.until(lambda: self.put(1 << 20, "a:0", a).status == 201, "room for one")
+        said = [201] + [self.put(1 << 20, f"a:{i}", a).status for i in range(1, 9)]
+        self.assertEqual(said[-1], 429)
+        # Another one finds something, and what was refused left nothing.
+        harness.until(lambda: self.put(100 << 10, "b:1", b).status == 201, "room for another")
+        count = said.count(201) + 1
+        harness.until(lambda: len(os.listdir(os.path.join(store, "layers"))) == count, "no leftovers")
+        self.assertEqual(os.listdir(os.path.join(store, "tmp")), [])
+        self.assertEqual(self.daemon.delete("/v1/images?image=a:0", token=a).status, 200)
+        harness.until(lambda: self.put(900 << 10, "a:9", a).status == 201, "room again")
+
+
 class Archives(Images):
     def test_there_and_back(self):
         self.have("round:1")
