@@ -32,6 +32,12 @@ static bool exists(int cwd, const char *name)
 	return faccessat(cwd, name, F_OK, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
+/* What cloche itself has put below an image's root is there in every sandbox, and is not the user's to replace. */
+static bool is_kept(void *arg, const char *name)
+{
+	return !str_equal(name, "run/cloche");
+}
+
 static int pack_all(struct tar_tree *t, int cwd, struct err *e)
 {
 	static const struct {
@@ -42,6 +48,7 @@ static int pack_all(struct tar_tree *t, int cwd, struct err *e)
 	if (exists(cwd, "rootup") &&
 	    pack_skeleton(t, cwd, exists(cwd, "was") ? "was" : "root", e) < 0)
 		return -1;
+	t->takes = is_kept;
 	for (size_t i = 0; i < ARRAY_LEN(trees); i++)
 		if (exists(cwd, trees[i].dir) &&
 		    tar_tree_write(t, cwd, trees[i].dir, trees[i].as, e) < 0)
