@@ -22,7 +22,7 @@ struct h2_stream {
 	struct h2_stream *next, **back;
 	int32_t id[2];	 /* -1: there is none, or it is closed */
 	bool has_server; /* a stream to the server was opened */
-	bool is_head, is_refused, answered;
+	bool is_head, is_grpc, is_refused, answered;
 	bool ended[2];	       /* the side sends no more of this stream */
 	struct buf data[2];    /* by the side that it is for */
 	bool is_deferred[2];   /* nghttp2 waits for data[side] */
@@ -151,6 +151,27 @@ static ssize_t read_data(nghttp2_session *session, int32_t id, uint8_t *bytes, s
 
 /* ---- refusals ---- */
 
+/* The program sees why: an answer of gRPC that is nothing but a trailer. */
+static void answer_grpc(struct h2_stream *s, const struct http_refusal *r, const char *text)
+{
+	static const struct {
+		int http;
+		const char *grpc;
+	} codes[] = {{403, "7"}, {429, "8"}, {502, "14"}}; /* denied, exhausted, unavailable */
+	auto_free char *message = http_percent_encode(text);
+	const char *code = "3"; /* an invalid argument */
+	nghttp2_nv nva[4];
+
+	for (size_t i = 0; i < ARRAY_LEN(codes); i++)
+		if (codes[i].http == r->status)
+			code = codes[i].grpc;
+	h2_nv(&nva[0], ":status", "200", false);
+	h2_nv(&nva[1], "content-type", "application/grpc", false);
+	h2_nv(&nva[2], "grpc-status", code, false);
+	h2_nv(&nva[3], "grpc-message", message, false);
+	nghttp2_submit_response(s->h->session[STAGE_CLIENT], s->id[STAGE_CLIENT], nva, 4, NULL);
+}
+
 static void answer_refusal(struct h2_stream *s, const struct http_refusal *r)
 {
 	nghttp2_data_provider provider = {.source.ptr = s, .read_callback = read_data};
@@ -166,6 +187,10 @@ static void answer_refusal(struct h2_stream *s, const struct http_refusal *r)
 	s->ended[STAGE_SERVER] = true;
 	consumed(s, STAGE_CLIENT, SIZE_MAX);
 	buf_done(&s->data[STAGE_SERVER]);
+	if (s->is_grpc) {
+		answer_grpc(s, r, text);
+		return;
+	}
 	snprintf(status, sizeof(status), "%d", r->status);
 	snprintf(length, sizeof(length), "%zu", len);
 	h2_nv(&nva[0], ":status", status, false);
@@ -206,8 +231,10 @@ static int check_request(struct h2_stream *s, struct http_refusal *r)
 	const char *path = h2_fields_get(&s->head, ":path"),
 		   *host = h2_fields_get(&s->head, "host");
 	const char *scheme = h2_fields_get(&s->head, ":scheme");
+	const char *type = h2_fields_get(&s->head, "content-type");
 
 	s->is_head = method && str_equal(method, "HEAD");
+	s->is_grpc = type && str_starts(type, "application/grpc");
 	if (!authority)
 		authority = host;
 	if (!method || !path || !authority || !http1_is_token(method) || strlen(method) > 20) {

@@ -175,6 +175,20 @@ size_t http_refusal_text(const struct http_refusal *r, char *text, size_t room)
 	return n < 0 ? 0 : (size_t)n < room ? (size_t)n : room - 1;
 }
 
+char *http_percent_encode(const char *value)
+{
+	char *text = must_alloc(malloc(strlen(value) * 3 + 1)), *to = text;
+
+	for (; *value; value++) {
+		if (strchr(STR_ALNUM "-._~", *value))
+			*to++ = *value;
+		else
+			to += sprintf(to, "%%%02X", (unsigned char)*value);
+	}
+	*to = '\0';
+	return text;
+}
+
 void http_refusal_write(struct buf *out, const struct http_refusal *r, bool no_body)
 {
 	char text[1024], head[256];

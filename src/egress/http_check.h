@@ -66,6 +66,8 @@ ssize_t http_authority(const char *text, size_t len, uint16_t *port);
 size_t http_path_forms(const char *target, char ret[HTTP_PATH_FORMS][HTTP_PATH_MAX]);
 
 /* A whole answer in HTTP/1.1 that ends the connection. */
+/* Everything but letters, digits and -._~ as %XX; free() it. */
+char *http_percent_encode(const char *value);
 void http_refusal_write(struct buf *out, const struct http_refusal *r, bool no_body);
 /* The text of its body. */
 size_t http_refusal_text(const struct http_refusal *r, char *text, size_t room);

@@ -195,20 +195,6 @@ static const char *fill_basic(struct secret_use *use, const char *value,
 	return keep(use, text);
 }
 
-static char *percent_encode(const char *value)
-{
-	char *text = must_alloc(malloc(strlen(value) * 3 + 1)), *to = text;
-
-	for (; *value; value++) {
-		if (strchr(STR_ALNUM "-._~", *value))
-			*to++ = *value;
-		else
-			to += sprintf(to, "%%%02X", (unsigned char)*value);
-	}
-	*to = '\0';
-	return text;
-}
-
 /* "/a?x=1&key=PLACEHOLDER": the new target, or NULL. */
 static const char *fill_query(struct secret_use *use, const char *target, const char *name,
 			      const struct egress_secret *r)
@@ -221,7 +207,7 @@ static const char *fill_query(struct secret_use *use, const char *target, const 
 		if (!strncmp(at, name, name_len) && at[name_len] == '=' &&
 		    !strncmp(at + name_len + 1, r->placeholder, mark) &&
 		    (!at[name_len + 1 + mark] || at[name_len + 1 + mark] == '&')) {
-			char *value = percent_encode(r->value);
+			char *value = http_percent_encode(r->value);
 
 			made = keep(use, str_format("%.*s%s%s", (int)(at + name_len + 1 - target),
 						    target, value, at + name_len + 1 + mark));

@@ -81,6 +81,7 @@ for call in (lambda: c.unary_unary("/lab.Echo/One")(b"one", timeout=10),
         print(call().decode())
     except grpc.RpcError as e:
         print(e.code().name)
+        print(e.details(), file=sys.stderr)
 """
 
 # Programs that print what is at each of their arguments, or fail. Java has trust of its own, see below.
@@ -270,6 +271,7 @@ class Methods(Case):
         rec = self.inside(["--allow", plain], "/usr/bin/python3", "-c", other, plain)
         self.assertEqual(rec["stdout"].split(), ["PERMISSION_DENIED"] * 2)
         self.assertIn("the request is for", json.dumps(rec["denials"]))
+        self.assertIn("Refused by the sandbox's network: the request is for \"evil.com", rec["stderr"])
         # The server speaks first, but not to the client.
         early = "import socket; s = socket.create_connection(('example.com', %d)); s.settimeout(0.5); s.recv(1)" % GRPC_PORT
         rec = self.record("--allow", plain, "--", *cl.py(early))
