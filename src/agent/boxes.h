@@ -18,8 +18,8 @@
 struct mail_wait;
 
 struct mailbox {
-	char uid[IPC_ID], owner[IPC_ID];
-	uint64_t count, bytes; /* with those that are being sent */
+	char uid[IPC_ID], owner[IPC_ID]; /* uid behind a "<": what this agent has verified */
+	uint64_t count, bytes;		 /* with those that are being sent */
 	uint64_t sent, sending;
 	struct mail_wait *waits;
 	unsigned waiting;

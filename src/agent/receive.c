@@ -3,6 +3,8 @@
 
 #include "base/log.h"
 
+#define PAGE_BYTES (256u << 10) /* of content; one message may be longer than what is left */
+
 /* ---- a page of messages, each verified ---- */
 
 struct page {
@@ -16,7 +18,8 @@ struct page {
 		struct stored_mail mail;
 		json_t *json; /* NULL: refused */
 	} items[MAIL_PAGE];
-	size_t count, open;
+	size_t count, open, bytes;
+	bool is_full; /* the answer would become too large */
 	uint64_t refused;
 	struct err err; /* nothing can be verified now */
 };
@@ -77,8 +80,13 @@ static void on_verified(void *arg, const struct ipc *reply, int fd)
 static void add_item(void *arg, const struct stored_mail *mail)
 {
 	struct page *p = arg;
-	struct page_item *item = &p->items[p->count++];
+	struct page_item *item = &p->items[p->count];
 
+	p->is_full = p->is_full || (p->count && p->bytes + mail->m.size > PAGE_BYTES);
+	if (p->is_full)
+		return;
+	p->count++;
+	p->bytes += mail->m.size;
 	*item = (struct page_item){.page = p, .mail = *mail};
 	message_digest(&item->mail.m, mail->content, mail->m.size);
 	item->json = message_to_json(mail->seq, &mail->m, mail->content);
@@ -88,7 +96,8 @@ static void read_page(struct page *p)
 {
 	struct err e = {0};
 
-	p->count = 0;
+	p->count = p->bytes = 0;
+	p->is_full = false;
 	p->refused = 0;
 	if (store_mail_read(p->m->p.store, p->uid, p->ask.after, p->ask.limit, unix_ms(), add_item,
 			    p, &e) < 0) {
@@ -225,6 +234,8 @@ struct mail_wait *mail_receive(struct mail *m, const char *name, const struct ma
 struct verifying {
 	struct mail *m;
 	struct agent_message msg;
+	char who[IPC_ID + 2]; /* keeps the recipient's memory apart from what it has sent */
+	struct mailbox *memory;
 	json_done done;
 	void *arg;
 };
@@ -238,16 +249,17 @@ static json_t *verdict(const char *why)
 static void on_checked(void *arg, const struct ipc *reply, int fd)
 {
 	struct verifying *v = arg;
-	char who[IPC_ID + 2], id[IPC_ID + AGENT_MESSAGE_ID + 1];
+	char id[IPC_ID + AGENT_MESSAGE_ID + 1];
 	struct err e = reply->err;
 
 	close_fd(&fd);
-	snprintf(who, sizeof(who), "<%s", v->msg.to_uid);
 	snprintf(id, sizeof(id), "%s/%s", v->msg.from_uid, v->msg.id);
 	if (!e.kind)
 		(void)!store_mail_see(
-			v->m->p.store, who, id,
+			v->m->p.store, v->who, id,
 			v->msg.time_ms + AGENT_MESSAGE_PAST_MS + AGENT_MESSAGE_FUTURE_MS, &e);
+	if (e.kind)
+		v->memory->sent--;
 	if (e.kind == ERR_SYSTEM || e.kind == ERR_UNSUPPORTED)
 		v->done(v->arg, NULL, &e);
 	else
@@ -273,8 +285,6 @@ static const char *why_not(struct mail *m, const struct ipc_agent *a,
 		return "it is of the future";
 	if (msg->time_ms <= store_mail_floor(m->p.store))
 		return "it is older than the memory of messages";
-	if (mailbox_find(m->boxes, a->uid, a->owner)->sent >= SENT_MOST)
-		return "too many messages are remembered";
 	return NULL;
 }
 
@@ -295,10 +305,16 @@ void mail_verify(struct mail *m, const char *name, const json_t *message, json_d
 		mail_answer_later(m, done, arg, verdict(why), NULL);
 		return;
 	}
-	/* What is remembered of it counts as if it had been sent. */
-	mailbox_find(m->boxes, a->uid, a->owner)->sent++;
 	v = must_alloc(malloc(sizeof(*v)));
-	*v = (struct verifying){m, ask.message, done, arg};
+	*v = (struct verifying){.m = m, .msg = ask.message, .done = done, .arg = arg};
+	snprintf(v->who, sizeof(v->who), "<%s", a->uid);
+	v->memory = mailbox_find(m->boxes, v->who, NULL);
+	if (v->memory->sent >= SENT_MOST) {
+		free(v);
+		mail_answer_later(m, done, arg, verdict("too many messages are remembered"), NULL);
+		return;
+	}
+	v->memory->sent++;
 	broker_ask(m->p.broker, &ask, -1, on_checked, v);
 }
 

@@ -1,6 +1,7 @@
 /* Snapshots and forks over REST; snapshots also go out and come in as tar archives. */
 #include "api/rest/rest.h"
 
+#include "api/http/server.h"
 #include "policy/config.h"
 
 #define PIECE (128u << 10)
@@ -22,6 +23,23 @@ void v1_snapshot(struct exchange *x)
 		sandbox_snapshot(x->sandbox, &x->caller, name ? name : "", v1_answer_created, x);
 }
 
+/* A fork of an agent's sandbox is the same agent's. */
+static void on_forked(void *arg, json_t *value, const struct err *e)
+{
+	const struct exchange *x = arg;
+	const json_t *item;
+	size_t i;
+
+	json_array_foreach (json_object_get(value, "sandboxes"), i, item) {
+		const char *id = body_text(json_object_get(item, "sandbox"), "id");
+		struct sandbox *s = id ? manager_find_any(x->api->manager, id) : NULL;
+
+		if (s)
+			server_open_agent(x->api->server, s);
+	}
+	v1_answer_created(arg, value, e);
+}
+
 void v1_fork(struct exchange *x)
 {
 	uint64_t count = body_count(x->json, "count", 1);
@@ -29,7 +47,7 @@ void v1_fork(struct exchange *x)
 	if (count < 1 || count > FORKS_MAX)
 		exchange_refuse(x, "count", "from 1 to %d", FORKS_MAX);
 	else
-		sandbox_fork(x->sandbox, &x->caller, count, v1_answer_created, x);
+		sandbox_fork(x->sandbox, &x->caller, count, on_forked, x);
 }
 
 void v1_snapshots(struct exchange *x)

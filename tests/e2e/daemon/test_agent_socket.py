@@ -143,6 +143,15 @@ class Inside(messages.Case):
         self.assertEqual(self.run_in(box, "test", "-f", "/run/cloche/ca.crt")["exit_code"], 0)
         self.assertEqual(self.ask(box, "GET", "/v1/agents")[1]["self"]["id"], a)
 
+    def test_a_fork_is_the_same_agent(self):
+        a, box = self.agent()
+        self.ask(box, "GET", "/v1/agents")
+        forks = self.d.post("/v1/sandboxes/%s/fork" % box, {"count": 1}).json["sandboxes"]
+        fork = forks[0]["sandbox"]["id"]
+        self.addCleanup(self.d.delete, "/v1/sandboxes/" + fork)
+        harness.until(lambda: self.run_in(fork, "test", "-S", "/run/cloche/agent.sock")["exit_code"] == 0, "the socket")
+        self.assertEqual(self.ask(fork, "GET", "/v1/agents")[1]["self"]["id"], a)
+
     def test_a_flood_stops_at_the_bounds(self):
         a, box = self.agent()
         b, other = self.agent()

@@ -228,6 +228,15 @@ class Mail(Case):
         waiting.join(30)
         self.assertEqual([m["content"] for m in got], ["at last"])
 
+    def test_an_answer_is_bounded(self):
+        a, b = self.fresh(3, 3)
+        for i in range(12):
+            self.send(a, b, "\u0001" * 65000)
+        first = self.read(b)
+        self.assertLess(len(first), 6)
+        rest = self.read(b, after=first[-1]["seq"])
+        self.assertEqual(len(rest) < 6 and rest[0]["seq"] > first[-1]["seq"], True)
+
     def test_bad_input(self):
         a, b = self.fresh(3, 3)
         for body, field, status in (
