@@ -64,25 +64,18 @@ static int remove_others(int tree, struct err *e)
 	return unlinkat(tree, TRASH, AT_REMOVEDIR) < 0 ? err_sys(e, "cannot clear a disk") : 0;
 }
 
-static int write_owner(int tree, const char *root, struct err *e)
-{
-	auto_close int fd =
-		openat(tree, OWNER, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-
-	if (fd < 0 || io_write_all(fd, root, strlen(root)) < 0 || fsync(fd) < 0)
-		return err_sys(e, "cannot prepare a disk");
-	return 0;
-}
-
+/*
+ * The root that the disk was made for is the target of a link, since a link is made whole or not at all, without
+ * waiting for the disk.
+ */
 int disk_prepare(int tree, const char *root, bool keeps_root, struct err *e)
 {
-	auto_close int fd = openat(tree, OWNER, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	char was[OWNER_MAX] = "";
 
-	if (fd < 0 && errno == ENOENT)
-		return write_owner(tree, root, e);
-	if (fd < 0 || read(fd, was, sizeof(was) - 1) < 0)
-		return err_sys(e, "cannot read a disk");
+	if (symlinkat(root, tree, OWNER) == 0)
+		return 0;
+	if (errno != EEXIST || readlinkat(tree, OWNER, was, sizeof(was) - 1) < 0)
+		return err_sys(e, "cannot prepare a disk");
 	if (!str_equal(was, root))
 		return err_field(e, ERR_CONFLICT, "snapshot",
 				 "snapshot: its disk was made with another image or root; start it "

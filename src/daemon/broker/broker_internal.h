@@ -381,8 +381,8 @@ void snapshots_drop_waiting(struct daemon *d, const char *sandbox);
 /* Removes snapshots that were not finished when a broker died. */
 void snapshot_remove_unfinished(struct daemon *d);
 
-/* Into this directory, as ID.meta. */
-int snapshot_meta_write(int dir, const struct ipc_snapshot *info, struct err *e);
+/* Into this directory, as ID.meta. Without is_synced a power failure may take it back for some seconds. */
+int snapshot_meta_write(int dir, const struct ipc_snapshot *info, bool is_synced, struct err *e);
 /* After a start: disk_key_use for each. */
 void snapshots_count_keys(struct daemon *d);
 /* Tells a new front which sandboxes are stopped: it may not know of those that a reboot has stopped. */

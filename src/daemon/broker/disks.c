@@ -42,7 +42,7 @@ int disk_describe(const struct box *b, struct err *e)
 	memcpy(s.image, b->i.info.image, sizeof(s.image));
 	memcpy(s.key, b->disk_key, sizeof(s.key));
 	snprintf(s.name, sizeof(s.name), "%s", SNAPSHOT_OF_STOP);
-	return snapshot_meta_write(b->d->host.disks_dir, &s, e);
+	return snapshot_meta_write(b->d->host.disks_dir, &s, false, e);
 }
 
 void disk_forget(const struct box *b)
@@ -158,12 +158,18 @@ void disk_boot(struct box *b, const struct ipc_boot *boot, provider_done done, v
 void disk_keep(struct daemon *d, const char *id)
 {
 	char image[IPC_ID + 8], meta[IPC_ID + 8];
+	struct ipc_snapshot s;
 	struct err e = {0};
 
 	file_name(id, "img", image);
 	file_name(id, "meta", meta);
 	if (!disk_is_described(d, id))
 		return;
+	if (snapshot_meta_read_at(d->host.disks_dir, id, &s) < 0) {
+		log_error("a disk with an unreadable description is left alone", "id", id);
+		d->disk_keys.unknown = true;
+		return;
+	}
 	if (disk_link_to_snapshot(d, id, id, "img", &e) < 0 ||
 	    renameat(d->host.disks_dir, meta, d->snapshots_dir, meta) < 0) {
 		log_error("the disk of a sandbox that is gone cannot be kept", "id", id, "error",

@@ -81,7 +81,7 @@ bool snapshot_is_of(const struct daemon *d, const char *id, const char *sandbox)
 	       str_has_end(s.sandbox, sizeof(s.sandbox)) && str_equal(s.sandbox, sandbox);
 }
 
-int snapshot_meta_write(int dir, const struct ipc_snapshot *info, struct err *e)
+int snapshot_meta_write(int dir, const struct ipc_snapshot *info, bool is_synced, struct err *e)
 {
 	struct meta m = {.magic = MAGIC, .info = *info};
 	char draft[IPC_ID + 8], name[IPC_ID + 8];
@@ -90,8 +90,9 @@ int snapshot_meta_write(int dir, const struct ipc_snapshot *info, struct err *e)
 	file_name(info->id, "meta", name);
 	auto_close int fd = openat(dir, draft, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 
-	if (fd < 0 || write(fd, &m, sizeof(m)) != (ssize_t)sizeof(m) || fdatasync(fd) < 0 ||
-	    renameat(dir, draft, dir, name) < 0 || fsync(dir) < 0)
+	if (fd < 0 || write(fd, &m, sizeof(m)) != (ssize_t)sizeof(m) ||
+	    (is_synced ? fdatasync(fd) : sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WRITE)) < 0 ||
+	    renameat(dir, draft, dir, name) < 0 || (is_synced && fsync(dir) < 0))
 		return err_sys(e, "cannot keep the snapshot");
 	return 0;
 }
@@ -112,7 +113,7 @@ static int keep_files(const struct daemon *d, const struct ipc_snapshot *info, s
 		return -1;
 	if (renameat(d->snapshots_dir, part, d->snapshots_dir, name) < 0)
 		return err_sys(e, "cannot keep the snapshot");
-	return snapshot_meta_write(d->snapshots_dir, info, e);
+	return snapshot_meta_write(d->snapshots_dir, info, true, e);
 }
 
 static void remove_files(struct daemon *d, const char *id)

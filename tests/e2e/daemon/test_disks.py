@@ -421,5 +421,51 @@ class Forks(Case):
         self.assertEqual(other.sh(Keep.LOOK)["stdout"], Keep.SEEN)
 
 
+@unittest.skipUnless(shutil.which("mkfs.xfs", path="/usr/sbin:/sbin"), "no mkfs.xfs")
+class Reflink(Case):
+    def xfs_daemon(self):
+        d = harness.Daemon()
+        self.addCleanup(d.remove)
+        state, image = os.path.join(d.dir, "state"), os.path.join(d.dir, "xfs")
+        os.mkdir(state, 0o700)
+        with open(image, "wb") as f:
+            f.truncate(2 << 30)
+        subprocess.run(["/usr/sbin/mkfs.xfs", "-q", image], check=True)
+        if subprocess.run(["mount", "-o", "loop", image, state], check=False).returncode:
+            self.skipTest("no XFS can be mounted")
+        self.addCleanup(lambda: until(lambda: not subprocess.run(
+            ["umount", state], check=False, stderr=subprocess.DEVNULL).returncode, "the unmount"))
+        self.addCleanup(d.stop)
+        os.chmod(state, 0o700)
+        return d.start()
+
+    def free(self, d):
+        fs = os.statvfs(os.path.join(d.dir, "state"))
+        return fs.f_bfree * fs.f_frsize
+
+    def test_blocks_are_shared(self):
+        d = self.xfs_daemon()
+        box = self.disk_box(d, disk="200M")
+        box.sh("head -c 90000000 /dev/urandom > /workspace/x; sync; sha256sum /workspace/x > /workspace/sum")
+        before = self.free(d)
+        made = box.post("/snapshot", {}).json
+        self.assertTrue(made["shared"], made)
+        self.assertLess(before - self.free(d), 40 << 20)
+        box.sh("echo other > /workspace/x")
+        other = harness.Box(d, None, disk_type="disk", disk="200M", snapshot=made["id"])
+        self.addCleanup(other.delete)
+        self.assertIn("OK", other.sh("sha256sum -c /workspace/sum")["stdout"])
+
+    def test_a_chain_of_forks(self):
+        d = self.xfs_daemon()
+        box = self.disk_box(d, disk="40M")
+        for i in range(5):
+            box.sh("echo %d >> /workspace/log" % i)
+            fork = box.post("/fork", {"count": 1}).json["sandboxes"][0]["sandbox"]["id"]
+            box.delete()
+            box.path = "/v1/sandboxes/" + fork
+        self.assertEqual(box.sh("cat /workspace/log")["stdout"], "0\n1\n2\n3\n4\n")
+
+
 if __name__ == "__main__":
     harness.main()
