@@ -64,6 +64,8 @@ int disk_unlock(int top, const unsigned char *key, bool is_new, struct err *e);
  * waits in the place DISK_WAS until it has been brought back.
  */
 int disk_prepare(int tree, const char *root, bool keeps_root, struct err *e);
+/* Removes what disk_prepare has thrown away, which may take long; the disk may be in use. */
+void disk_empty_trash(int tree);
 /* Has a used disk something that must be brought back? */
 bool disk_has_was(int tree);
 /* It is back: the next sandbox on this disk begins with what is there now. */

@@ -36,32 +36,60 @@ bool disk_has_was(int tree)
 
 int disk_was_is_back(int tree, struct err *e)
 {
-	/* It is removed by the next start: only its name matters now. */
+	/* The next start throws it away: only its name matters now. */
 	if (renameat(tree, DISK_WAS, tree, "old") < 0 && errno != ENOENT)
 		return err_sys(e, "cannot finish the start of a disk");
 	return 0;
 }
 
-/* Leaves the places that are kept. The names in `d` are ours; what is below them may be anything. */
-static int remove_others(int tree, struct err *e)
+/* A new directory in the trash: what earlier starts threw away may still be there. */
+static int open_trash(int tree, struct err *e)
 {
-	auto_close int top = openat(tree, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	auto_close int trash = -1;
-	struct dirents_entry d;
-	struct dirents list;
+	char name[16];
 
 	if (mkdirat(tree, TRASH, 0700) < 0 && errno != EEXIST)
 		return err_sys(e, "cannot clear a disk");
 	trash = openat(tree, TRASH, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-	if (top < 0 || trash < 0)
+	for (unsigned i = 0; trash >= 0; i++) {
+		snprintf(name, sizeof(name), "%u", i);
+		if (mkdirat(trash, name, 0700) == 0)
+			return openat(trash, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+		if (errno != EEXIST)
+			break;
+	}
+	return err_sys(e, "cannot clear a disk");
+}
+
+/*
+ * Throws away all places but those that are kept, in a moment, however much is in them. The names in `d` are ours;
+ * what is below them may be anything.
+ */
+static int remove_others(int tree, struct err *e)
+{
+	auto_close int top = openat(tree, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	auto_close int trash = open_trash(tree, e);
+	struct dirents_entry d;
+	struct dirents list;
+
+	if (trash < 0)
+		return -1;
+	if (top < 0)
 		return err_sys(e, "cannot clear a disk");
-	empty_tree(trash);
 	dirents_start(&list, top);
 	while (dirents_next(&list, &d))
 		if (!is_kept(d.name) && renameat(tree, d.name, trash, d.name) < 0)
 			return err_sys(e, "cannot clear a disk");
+	return 0;
+}
+
+void disk_empty_trash(int tree)
+{
+	auto_close int trash = openat(tree, TRASH, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
 	empty_tree(trash);
-	return unlinkat(tree, TRASH, AT_REMOVEDIR) < 0 ? err_sys(e, "cannot clear a disk") : 0;
+	if (trash >= 0)
+		(void)unlinkat(tree, TRASH, AT_REMOVEDIR);
 }
 
 /*

@@ -153,6 +153,12 @@ static int pack_disk(struct snapshot_worker *c, struct snapshot_worker_result *r
 	return c->work.root < 0 ? -1 : pack_files(c, r);
 }
 
+static int empty_trash(struct snapshot_worker *c, struct snapshot_worker_result *r)
+{
+	disk_empty_trash(c->work.root);
+	return 0;
+}
+
 static int do_work(struct snapshot_worker *c, struct snapshot_worker_result *r)
 {
 	static const struct {
@@ -161,7 +167,7 @@ static int do_work(struct snapshot_worker *c, struct snapshot_worker_result *r)
 	} verbs[] = {
 		{"pack", pack_files},  {"pack-was", pack_files}, {"check", check_tar},
 		{"take", take_tar},    {"format", format_disk},	 {"copy", copy_disk},
-		{"clone", clone_disk}, {"pack-disk", pack_disk},
+		{"clone", clone_disk}, {"pack-disk", pack_disk}, {"empty", empty_trash},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)

@@ -12,7 +12,8 @@ struct snapshot_worker {
 	/*
 	 * "pack", "pack-was": its output goes to file; "check": file is its input; "take": no helper, in goes to file.
 	 * Of disks: "format": file becomes one of max_bytes; "copy": of in to file, to be written to; "clone": the
-	 * same while the file system that root is in stands still; "pack-disk": "pack" of the disk in.
+	 * same while the file system that root is in stands still; "pack-disk": "pack" of the disk in;
+	 * "empty": removes what root, on a disk, has in its trash.
 	 */
 	struct confined_helper work;
 	int file;

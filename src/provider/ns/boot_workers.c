@@ -11,7 +11,7 @@
 
 #define RESTART_MS 1000
 #define DEADLINE_MS 12000 /* a little more than boot_sandbox itself has */
-/* A journal may be replayed, and the temporary files of the last sandbox are removed. */
+/* A journal may be replayed. */
 #define DISK_DEADLINE_MS 60000
 
 static void next_job(struct boot_worker *w);

@@ -179,6 +179,30 @@ void ns_disk_begin(struct ns_sandbox *s)
 	fill_pool(s->ns);
 }
 
+static void on_cleaned(void *arg, const struct provider_result *r, const struct err *e)
+{
+	struct ns_sandbox *s = arg;
+
+	if (e)
+		log_warn("a disk is not cleared yet", "id", s->i->info.id, "error", e->msg);
+}
+
+void ns_disk_clean(struct ns_sandbox *s)
+{
+	struct err e = {0};
+	auto_close int root = s->disk_has_files ? ns_scratch(s, &e) : -1;
+
+	if (root < 0)
+		return;
+	s->cleaner = (struct snapshot_worker){
+		.work = {.verb = "empty", .root = root, .in = -1, .out = -1},
+		.file = -1,
+		.done = on_cleaned,
+		.arg = s};
+	if (snapshot_worker_start(&s->cleaner, s->ns->host->loop, &e) < 0)
+		on_cleaned(s, NULL, &e);
+}
+
 int ns_disk_open(const struct ns_sandbox *s, struct err *e)
 {
 	char name[IPC_ID + 8];

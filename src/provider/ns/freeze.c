@@ -99,6 +99,7 @@ void ns_stop_freezing(struct ns_sandbox *s)
 
 	loop_timer_stop(s->ns->host->loop, &s->timer);
 	snapshot_worker_stop(&s->snapshot_worker);
+	snapshot_worker_stop(&s->cleaner);
 	if (s->frozen_disk >= 0)
 		ns_disk_thaw(s);
 	s->frozen = NULL;

@@ -521,6 +521,7 @@ void ns_booted(struct ns_sandbox *s, const struct booted *result, int pidfd,
 	s->at.warm_host_lanes = ipc_boot_lanes(s->boot);
 	s->pidfd = pidfd;
 	note_scratch(s);
+	ns_disk_clean(s);
 	memcpy(s->i->blob, &s->at, sizeof(s->at));
 	free(take_ptr(s->boot));
 	ns_weigh(s);

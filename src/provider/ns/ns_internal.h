@@ -80,6 +80,7 @@ struct ns_sandbox {
 	int pidfd;
 	int listener;			   /* until it is booted */
 	bool disk_has_files, disk_has_was; /* its disk is one that was used */
+	struct snapshot_worker cleaner;	   /* of a disk that was used */
 	int frozen_disk;       /* a directory on it, while a snapshot is made; else -1 */
 	struct ipc_boot *boot; /* until it is booted */
 	int32_t range;	       /* of ids; -1: none */
@@ -149,6 +150,8 @@ void ns_stop_freezing(struct ns_sandbox *s);
 /* ---- disks.c ---- */
 /* Makes or takes its disk, then boots it. */
 void ns_disk_begin(struct ns_sandbox *s);
+/* It is booted: removes in the background what the last sandbox on its disk has left. */
+void ns_disk_clean(struct ns_sandbox *s);
 /* Its file; -1 on error. */
 int ns_disk_open(const struct ns_sandbox *s, struct err *e);
 void ns_disk_remove(const struct ns_sandbox *s);
