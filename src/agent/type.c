@@ -7,6 +7,7 @@
 #define ARGUMENT_MAX ((128u << 10) - 1) /* the kernel's bound on one argument */
 #define VARIABLE_MAX (32u << 10)	/* all variables together have 48 KB (manager/create.c) */
 #define LINES_MAX 100000
+#define OUTPUT_MOST "4M"
 
 enum task_way { BY_ARGUMENT, BY_STDIN, BY_FILE, BY_VARIABLE };
 
@@ -189,8 +190,12 @@ static int narrow(const json_t *type, const json_t *call, const char *name, json
 	const struct field *f = spec_field_find(name);
 	const json_t *most = json_object_get(type, name), *asked = json_object_get(call, name);
 	struct sandbox_spec a, b;
+	json_auto_t *bound = NULL;
 	int rc = 0;
 
+	/* What is printed is cleaned and parsed in one turn of the daemon's loop. */
+	if (!most && str_equal(name, "output_limit"))
+		most = bound = json_string(OUTPUT_MOST);
 	if (!asked) {
 		if (most)
 			json_object_set(body, name, (json_t *)most);

@@ -106,11 +106,9 @@ static void on_interceptor(void *arg, struct result *r, const struct err *e)
 	take_verdict(arg, answer);
 }
 
-/* As the operator, whose program it is: it uses nothing of the caller's share. */
+/* As the caller: what its calls cost is of its own share, and the strictest of its ceilings hold. */
 static void ask_next(struct judging *g)
 {
-	static const struct caller operator= {
-		.name = "interceptor", .trust = 5, .net = NET_PUBLIC, .scopes = SCOPE_RUN};
 	const struct config *c = g->x->api->config;
 	auto_free char *task = NULL;
 	json_auto_t *body = NULL;
@@ -123,7 +121,7 @@ static void ask_next(struct judging *g)
 	memcpy(g->name, c->interceptors[g->next++], sizeof(g->name));
 	task = json_dumps(g->call, JSON_COMPACT);
 	body = json_pack("{s:s, s:s?}", "agent_type", g->name, "task", task);
-	if (!run_start(g->x->api, &operator, body, on_interceptor, g, &e))
+	if (!run_start(g->x->api, &g->x->caller, body, on_interceptor, g, &e))
 		take_verdict(g, NULL);
 }
 

@@ -88,7 +88,8 @@ static void forget_oldest(struct agent_runs *r)
 
 void agent_run_end(struct api *api, struct agent_run *a, const struct result *r, const char *why)
 {
-	if (!a)
+	/* At the end of the daemon the list goes before the last runs. */
+	if (!a || !api->agent_runs)
 		return;
 	run_output(a->run, OUTPUT_MAX, &a->output);
 	a->run = NULL;

@@ -10,6 +10,7 @@
 #include "base/log.h"
 
 #define STDERR_MAX (16u << 10)
+#define CALL_BYTES (8u << 20) /* parsed in one turn of the loop */
 
 static const char *const ways[] = {"argument", "stdin", "file", "variable", NULL};
 static const char *const outputs[] = {"text", "json", "jsonl", NULL};
@@ -21,7 +22,7 @@ static const struct body_table type_table = BODY_TABLE(
 	       "program and arguments; {task}, {system}, {name} as whole words"),
 	FIELD("task", BODY_TEXT, "how the task arrives", .values = ways),
 	FIELD("system", BODY_LIST, "words that are added for a system prompt"),
-	FIELD("env", BODY_ENV, "its variables"), FIELD("secrets", BODY_LIST, "names of secrets"),
+	FIELD("env", BODY_MAP, "its variables"), FIELD("secrets", BODY_LIST, "names of secrets"),
 	FIELD("files", BODY_ITEMS, "files put there before"),
 	FIELD("capture", BODY_LIST, "globs: files taken out afterwards"),
 	FIELD("output", BODY_TEXT, "what it prints", .values = outputs),
@@ -301,10 +302,18 @@ static void on_agent_gone(void *arg)
 /* JSON, whatever the Content-Type says: curl -d calls it a form. */
 static json_t *read_call(struct exchange *x)
 {
-	json_t *call = json_loadb(x->body ? x->body : "", x->body_len,
-				  JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
+	json_t *call = x->body_len > CALL_BYTES
+			       ? NULL
+			       : json_loadb(x->body ? x->body : "", x->body_len,
+					    JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, NULL);
 	struct err e = {0};
 
+	if (x->body_len > CALL_BYTES) {
+		err_set(&e, ERR_LIMIT, "the body has more than 8 MB");
+		e.errnum = E2BIG;
+		exchange_error(x, &e);
+		return NULL;
+	}
 	if (!json_is_object(call)) {
 		json_decref(call);
 		exchange_fail(x, ERR_INVALID, "the body is not a JSON object with a task");

@@ -154,7 +154,7 @@ class Call(Tools):
 
 
 GUARD = """command: [python3, /tmp/.cloche/guard.py]
-timeout: 2s
+timeout: 5s
 files:
   - path: /tmp/.cloche/guard.py
     content: |

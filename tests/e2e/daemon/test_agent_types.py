@@ -128,6 +128,8 @@ class Task(Agents):
         self.assertEqual(self.answer("small", "x", memory="32M")["output"], "x")
         self.assertError(self.run_agent("small", "x", memory="65M"), 403, "denied", "memory")
         self.assertError(self.run_agent("small", "x", timeout=6), 403, "denied", "timeout")
+        self.assertError(self.run_agent("small", "x", output_limit="5M"), 403, "denied", "output_limit")
+        self.assertError(self.run_agent("small", "x" * (9 << 20)), 413)
         self.assertError(self.run_agent("small", "x", net="public"), 400, "invalid")
         self.assertError(self.run_agent("small", "x", nonsense=1), 400, "invalid")
 
