@@ -303,6 +303,7 @@ compare-escape: all
 	@B=$(B) $(PYTHON) tests/escape/compare.py
 .PHONY: bench-images
 bench-images: $(PROGRAMS)
+	@B=$(B) $(PYTHON) bench/build.py
 	@B=$(B) $(PYTHON) bench/images.py $(BENCH)
 # Thousands of sandboxes with faults, then counts leftovers; not a part of `make test`.
 .PHONY: soak

@@ -75,8 +75,8 @@ static void tar(const uint8_t *data, size_t size)
 
 static void json(const uint8_t *data, size_t size)
 {
-	static const char *const kinds[] = {"manifest", "docker",  "config",
-					    "show",	"history", "passwd"};
+	static const char *const kinds[] = {"manifest", "docker",  "config", "build",
+					    "show",	"history", "passwd", "group"};
 	char *says = NULL;
 	size_t len = 0;
 	struct image_record r;

@@ -11,6 +11,8 @@
 void build_key_start(const struct build *b, const char *what, struct build_key *k)
 {
 	k->text.len = 0;
+	/* Nobody gets what somebody else's command wrote. */
+	build_key_add(k, b->maker->store.owner);
 	build_key_add(k, what);
 	for (size_t i = 0; i < b->now->config.layers.count; i++)
 		build_key_add(k, b->now->config.layers.items[i]);
@@ -126,9 +128,9 @@ int build_stage_image(struct build *b, struct err *e)
 
 /* ---- caches ---- */
 
-static void cache_name(const char *id, char hex[IMAGE_HEX + 1])
+static void cache_name(const struct build *b, const char *id, char hex[IMAGE_HEX + 1])
 {
-	auto_free char *text = str_format("cache mount %s", id);
+	auto_free char *text = str_format("cache mount %s %s", b->maker->store.owner, id);
 
 	image_hash(text, strlen(text), hex);
 }
@@ -137,7 +139,7 @@ bool build_cache_find(const struct build *b, const char *id, char hex[IMAGE_HEX 
 {
 	char name[IMAGE_HEX + 1], created[UTC_TEXT];
 
-	cache_name(id, name);
+	cache_name(b, id, name);
 	return read_row(b, name, hex, created) && !str_equal(hex, EMPTY);
 }
 
@@ -146,6 +148,6 @@ int build_cache_keep(struct build *b, const char *id, const char *hex, struct er
 	char name[IMAGE_HEX + 1], image[IMAGE_HEX + 1];
 	const struct list layers = {.items = (char *[]){(char *)hex, NULL}, .count = 1};
 
-	cache_name(id, name);
+	cache_name(b, id, name);
 	return build_image(b, &layers, image, e) < 0 ? -1 : write_row(b, name, hex, e);
 }
