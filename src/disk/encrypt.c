@@ -10,16 +10,18 @@
 static int add_key(int fs, const unsigned char *key, struct fscrypt_key_specifier *ret,
 		   struct err *e)
 {
-	struct {
-		struct fscrypt_add_key_arg arg;
-		unsigned char raw[DISK_KEY];
-	} add = {.arg = {.key_spec.type = FSCRYPT_KEY_SPEC_TYPE_IDENTIFIER, .raw_size = DISK_KEY}};
+	/* The key follows the struct. */
+	_Alignas(struct fscrypt_add_key_arg) unsigned char
+		bytes[sizeof(struct fscrypt_add_key_arg) + DISK_KEY] = {0};
+	struct fscrypt_add_key_arg *add = (void *)bytes;
 	int rc;
 
-	memcpy(add.arg.raw, key, DISK_KEY);
-	rc = ioctl(fs, FS_IOC_ADD_ENCRYPTION_KEY, &add.arg);
-	*ret = add.arg.key_spec;
-	explicit_bzero(&add, sizeof(add));
+	add->key_spec.type = FSCRYPT_KEY_SPEC_TYPE_IDENTIFIER;
+	add->raw_size = DISK_KEY;
+	memcpy(bytes + sizeof(*add), key, DISK_KEY);
+	rc = ioctl(fs, FS_IOC_ADD_ENCRYPTION_KEY, add);
+	*ret = add->key_spec;
+	explicit_bzero(bytes, sizeof(bytes));
 	if (rc == 0)
 		return 0;
 	if (errno == EOPNOTSUPP || errno == ENOTTY)
