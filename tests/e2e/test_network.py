@@ -245,8 +245,8 @@ class Faults(Case):
         self.assertIn("started again", err)
 
     def test_names_keep_their_addresses(self):
-        then = "until %s; do sleep 0.1; done; " % self.FETCH
-        got = self.run_and(lambda pid: os.kill(pid, signal.SIGKILL), then + "getent ahostsv4 evil.com; "
+        then = "until getent ahostsv4 evil.com; do sleep 0.1; done; "  # the first name that the new instance hears of
+        got = self.run_and(lambda pid: os.kill(pid, signal.SIGKILL), then +
                            "getent ahostsv4 example.com", "--allow", "example.com", "--allow", "evil.com")  # fmt: skip
         addresses = [x for x in got[1] if x.startswith("198.")]
         self.assertEqual(addresses[-1], "198.18.0.1", got)
@@ -263,8 +263,9 @@ class Faults(Case):
         self.assertEqual(got[1].count("200"), 2, got)
 
     def test_with_a_ca_it_does_not(self):
-        got = self.run_and(lambda pid: os.kill(pid, signal.SIGKILL), self.FETCH, "--allow", "example.com inspect")
-        self.assertEqual(got[:2], (6, ["200", "000"]), got)
+        connect = "/usr/bin/python3 -c 'import socket; print(socket.socket().connect_ex((\"198.18.0.1\", 443)))'; "
+        got = self.run_and(lambda pid: os.kill(pid, signal.SIGKILL), connect + self.FETCH, "--allow", "example.com inspect")
+        self.assertEqual(got[:2], (6, ["200", "111", "000"]), got)
         self.assertIn("The network was lost", got[2])
 
     def test_the_name_server_is_down(self):
