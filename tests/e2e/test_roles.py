@@ -207,6 +207,24 @@ class Refusals(Case):
             self.assertEqual(self.role(b, "front"), pid)  # it goes on
             os.unlink(os.path.join(b.state, "db", "own"))
 
+    def test_signer(self):
+        """It has every key: nothing but its two files is to be had, and no way out but the broker."""
+        key, config = os.path.join(self.dir, "master"), os.path.join(self.dir, "cloche.yaml")
+        with open(key, "w", encoding="ascii") as out:
+            out.write("ab" * 32)
+        os.chmod(key, 0o400)
+        with open(config, "w", encoding="utf-8") as out:
+            out.write("keys:\n  master: {file: %s}\n" % key)
+        with Broker(self.dir, config=config, front=None) as b:
+            pid = self.role(b, "signer")
+            with inject.Tracee(pid) as t:
+                self.works(t, pid)
+                self.refuses(t, {**NEVER, **CONNECTS, "socketpair": (1, 1, 0, b"12345678")})
+                self.sees_no_host(t)
+                for path in (key, b.state, os.path.join(b.state, "db", "state.db"), os.path.join(b.state, "agents")):
+                    self.assertIn(-t.call("openat", -100, path.encode(), 0), (E.ENOENT, E.EACCES, E.EPERM), path)
+            self.assertEqual(self.role(b, "signer"), pid)  # it goes on
+
     def canary(self):
         """A directory that everybody can read and write."""
         path = os.path.join(self.dir, "canary-dir")

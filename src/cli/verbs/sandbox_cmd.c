@@ -24,6 +24,7 @@ static const struct verb_option create_options[] = {
 	{"idle-timeout", 0, "TIME", "it ends after so long without use", NULL},
 	{"on-timeout", 0, "kill|pause", "what happens then (kill)", NULL},
 	{"auto-resume", 0, NULL, "a paused one goes on when it is used", NULL},
+	{"agent", 0, "NAME", "the registered agent that runs in it", NULL},
 	{"snapshot", 0, "ID", "start from a snapshot, by id or name", NULL},
 	{"env", 'e', "K=V", "environment of every command; often", NULL},
 	{"metadata", 0, "K=V", "to find it by; often", NULL},

@@ -1,9 +1,13 @@
 """The agent's socket inside a sandbox: mail by HTTP and MCP, without any network; and what hostile code makes of it."""
 
 import json
+import os
+import subprocess
+import sys
 
 import test_messages as messages
 import harness
+import served
 
 # One request over the socket, as a program inside makes it.
 ASK = r"""
@@ -107,6 +111,12 @@ class Inside(messages.Case):
         self.assertEqual(self.ask(box, "GET", "/v1/agents", Authorization="Bearer " + key)[1]["self"]["id"], a)
         # And nobody outside has the agent's.
         self.assertEqual(self.d.get("/v1/messages").status, 404)
+
+    def test_the_example(self):
+        env = {"PATH": os.path.dirname(served.CLOCHE) + ":" + os.environ["PATH"]}
+        done = subprocess.run([sys.executable, os.path.join(served.TOP, "examples/two_agents.py")], capture_output=True,
+                              text=True, env=self.daemon.client_env(env), timeout=60)
+        self.assertEqual((done.returncode, done.stdout), (0, "example-counter (trust 1) answers: 6\n"), done)
 
     def test_only_for_agents(self):
         box = self.d.post("/v1/sandboxes", {}).json["id"]
