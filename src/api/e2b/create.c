@@ -35,8 +35,8 @@ void e2b_alias(struct exchange *x)
 void e2b_unbuilt(struct exchange *x)
 {
 	e2b_fail(x, 501,
-		 "%.60s: not offered here; templates are 'base', 'code-interpreter-v1', the "
-		 "operator's images and your snapshots",
+		 "%.60s: not offered here; templates are 'base', 'code-interpreter-v1', "
+		 "images and your snapshots",
 		 x->path);
 }
 
