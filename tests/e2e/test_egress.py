@@ -222,6 +222,19 @@ class Judged(EgressCase):
         self.assertEqual(up.do(SOCKS + "return socks('127.0.0.1', 7999)"), 4)
         self.assertIn("refused", up.record(phase="failed", name="localhost")["why"])
 
+    def test_the_operators_proxy_wants_a_password(self):
+        p = cl.start(command=[*self.lab.internet, *cl.py(PROXY)])
+        self.addCleanup(cl.finish, p)
+        self.addCleanup(p.kill)
+        self.assertEqual(p.stdout.readline(), b"ready\n")
+        proxy = ("--allow", "example.com:7001", "--proxy", "http://%s:7299" % netlab.WEB, "--proxy-auth")
+        up = self.uplink(*proxy, "a:b")
+        self.assertEqual(up.do("return all_of(tcp('example.com', 7001)).decode()"), "CONNECT example.com:7001 HTTP/1.1")
+        self.assertEqual(self.lab.ask("queries"), [], "the proxy resolves names")
+        up = self.uplink(*proxy, "a:c")
+        self.assertEqual(up.do("return code_of(lambda: all_of(tcp('example.com', 7001)))"), "ECONNRESET")
+        self.assertIn("wants other credentials", up.record(phase="failed")["why"])
+
     def test_names_by_the_proxy_are_counted_like_look_ups(self):
         up = self.uplink("--allow", "*.example.com:7001", "--budget-names", 10)
         two = "return [socks('%s' + str(i) + '.example.com', 7001) for i in (1, 2)]" % LONG
@@ -384,6 +397,19 @@ class Faults(EgressCase):
         self.assertEqual(up.do("return echo(kept['b'])"), "hello")
 
 
+PROXY = """
+import socket
+s = socket.create_server(("", 7299))
+print("ready", flush=True)
+while True:
+    c, head = s.accept()[0], b""
+    while b"\\r\\n\\r\\n" not in head:
+        head += c.recv(9999)
+    lines = head.split(b"\\r\\n")
+    known = b"Proxy-Authorization: Basic YTpi" in lines
+    c.sendall(b"HTTP/1.1 200 yes\\r\\n\\r\\n" + lines[0] if known else b"HTTP/1.1 407 no\\r\\n\\r\\n")
+    c.close()
+"""
 QUIET = """
 import resource, select, socket, sys
 hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

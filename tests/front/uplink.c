@@ -4,7 +4,7 @@
  * --events; lines on the fd --orders are orders: "allow RULE", "deny RULE", "clear", "apply", "remove", "hold",
  * "go on", "ping", "garbage", "verdict SERIAL 0|1".
  *
- *   --mode none|allow|public  --allow RULE  --deny RULE  --dns ADDRESS  --proxy URL  --names FILE  --ask
+ *   --mode none|allow|public  --allow RULE  --deny RULE  --dns ADDRESS  --proxy URL  --proxy-auth USER:PASSWORD  --names FILE  --ask
  *   --tx-bytes N  --rx-bytes N  --tx-rate N  --rx-rate N  --connections N  --open N  --budget-names N
  *   --requests N  --connect-ms N  --idle-ms N  --ca FILE
  *   --sandboxes N (so many more, idle)  --rules N (so many more rules)  --with COMMAND (sh -c, in a sandbox of its own)
@@ -287,6 +287,8 @@ static int read_options(int argc, char **argv)
 			snprintf(o.settings.dns[o.settings.dns_count++], 64, "%s", v);
 		else if (str_equal(k, "proxy"))
 			snprintf(o.settings.proxy, sizeof(o.settings.proxy), "%s", v);
+		else if (str_equal(k, "proxy-auth"))
+			snprintf(o.settings.proxy_auth, sizeof(o.settings.proxy_auth), "%s", v);
 		else if (str_equal(k, "connect-ms"))
 			o.settings.connect_ms = number(v);
 		else if (str_equal(k, "idle-ms"))
