@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Does one tenant, or a stranger without a token, slow down another tenant?
 
-    make bench-fair [BENCH="slow_heads big_json"]     all cases take about 7 minutes; BENCH_QUICK=1: 3
+    make bench-fair [BENCH="slow_heads big_json"]     all cases take about 6 minutes; BENCH_QUICK=1: 3
     make bench-fair BENCH=control                     what the processors do without cloche: see control()
 
 A daemon, two tokens. The victim's warm run, exec, file read and list are measured while each hostile case runs in a
