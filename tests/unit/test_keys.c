@@ -336,9 +336,18 @@ static int list_of(const struct ipc_disk_key *k)
 	return fd;
 }
 
+static off_t ring_size(const struct fixture *f)
+{
+	struct stat st;
+
+	assert_int_equal(fstatat(f->dir, "keyring", &st, 0), 0);
+	return st.st_size;
+}
+
 static void keys_of_disks(void **state)
 {
 	struct fixture *f = *state;
+	off_t size;
 	struct ipc_disk_key a = new_key(f, "a"), b = new_key(f, "a"), c = new_key(f, "c");
 	int fd;
 
@@ -361,9 +370,12 @@ static void keys_of_disks(void **state)
 	close(fd);
 	assert_int_equal(has_key(f, &b, "a"), -1);
 	assert_int_equal(has_key(f, &c, "c"), 0);
+	size = ring_size(f);
 	assert_int_equal(keyring_shred(f->keys, "c", &f->err), 0);
 	assert_int_equal(has_key(f, &c, "c"), -1);
 	assert_int_equal(f->err.kind, ERR_NOT_FOUND);
+	/* The row of the owner, and that of the disk. */
+	assert_int_equal(size - ring_size(f), 2 * 256);
 }
 
 static void definitions(void **state)

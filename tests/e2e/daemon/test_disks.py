@@ -339,6 +339,29 @@ class Encrypted(Case):
         until(lambda: box.post("/start").status == 200, "the start")
         self.assertEqual(box.sh("cat /workspace/x")["stdout"], self.MARK + "\n")
 
+    def test_the_disk_of_another_does_not_open(self):
+        d = self.key_daemon()
+        boxes = [self.when_ready(d, ttl="1h") for _ in range(2)]
+        for i, box in enumerate(boxes):
+            box.sh("echo %d > /workspace/x" % i)
+            box.post("/stop")
+        images = glob.glob(os.path.join(d.dir, "state", "snapshots", "*.img"))
+        self.assertEqual(len(images), 2)
+        def swap():
+            os.rename(images[0], images[0] + ".away")
+            os.rename(images[1], images[0])
+            os.rename(images[0] + ".away", images[1])
+        swap()
+        for box in boxes:
+            reply = box.post("/start")
+            self.assertError(reply, 403, "denied")
+            self.assertIn("not the one of this disk", reply.error["message"])
+            self.assertEqual(self.state(box), "stopped")
+        swap()
+        for i, box in enumerate(boxes):
+            self.assertEqual(box.post("/start").status, 200)
+            self.assertEqual(box.sh("cat /workspace/x")["stdout"], "%d\n" % i)
+
     def test_a_flipped_bit_of_the_keyring(self):
         d = self.key_daemon()
         box = self.when_ready(d, ttl="1h")
