@@ -11,6 +11,7 @@
  *     layers/HEX/fs     a layer unpacked, by the digest of its tar; with ids as in the tar if root made it
  *     layers/HEX/tar    what else is needed to write the same tar again
  *     uses/ID           the digits of the image that a sandbox or a snapshot of the daemon has
+ *     build/KEY         "HEX TIME": a layer by what it was built from, see image/build/layers.c
  *     tmp/              half-made, each directory locked by its maker
  *
  * Whoever uses an image holds a shared lock on its record (image_find), or has a file in uses/, which outlives

@@ -1,3 +1,4 @@
+/* Short names for layers, for whoever mounts them: a sandbox, or a build that looks into them. */
 #include "image/links.h"
 
 int image_link_layers(const struct list *layers, const char *below, char names[256], struct err *e)

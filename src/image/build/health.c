@@ -1,3 +1,4 @@
+/* Writes a HEALTHCHECK as JSON; times are nanoseconds there. */
 #include "image/build/health.h"
 
 #include "base/jsonw.h"
