@@ -12,7 +12,6 @@
 #include "cli/cli.h"
 #include "cli/verbs/client.h"
 #include "policy/tools/rules.h"
-#include "wire/jsonrpc.h"
 
 #include <poll.h>
 #include <sys/wait.h>
