@@ -87,6 +87,15 @@ class Trust(Case):
         self.assertFalse(self.rule("level5", "humble", token=key)["may_talk"])
         self.assertError(self.d.post("/v1/sandboxes", {"agent": "level5"}, token=key), 404, "not_found", "agent")
 
+    def test_a_token_that_goes_takes_its_trust_along(self):
+        self.daemon.token("brief", "--trust", "3")
+        owner = [t["id"] for t in self.d.get("/v1/tokens").json["tokens"] if t["name"] == "brief"][0]
+        self.assertEqual(self.register("heir", 3, owner=owner)["effective_trust"], 3)
+        self.cloche("token", "revoke", owner, ok=0)
+        harness.until(lambda: self.d.get("/v1/agents/heir").json["effective_trust"] == 0, "level 0")
+        self.assertFalse(self.rule("heir", "level1")["may_talk"])
+        self.assertEqual(self.d.get("/v1/agents/heir").json["trust"], 3)
+
     def test_bad_input(self):
         for body, field in (
             ({"trust": 1}, "id"), ({"id": "x"}, "trust"), ({"id": "x", "trust": 6}, "trust"),
