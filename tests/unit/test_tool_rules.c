@@ -274,6 +274,8 @@ static void test_other_tools(void **state)
 		{"allow WebFetch domain=a.com\ndeny WebFetch", "WebFetch",
 		 "{\"url\":\"https://a.com@evil.com/b\"}", TOOL_DENY},
 		{"allow WebFetch domain=a.com\ndeny WebFetch", "WebFetch",
+		 "{\"url\":\"https://a.com:x@evil.com/b\"}", TOOL_DENY},
+		{"allow WebFetch domain=a.com\ndeny WebFetch", "WebFetch",
 		 "{\"url\":\"https://evil.com\\\\a.com\"}", TOOL_DENY},
 		{"allow WebFetch domain=a.com\ndeny WebFetch", "fetch",
 		 "{\"url\":\"https://evil.com#a.com\"}", TOOL_DENY},
