@@ -1,7 +1,5 @@
 """Services: commands that run as long as the sandbox, started again by the guest."""
 
-import os
-import signal
 
 import harness
 
