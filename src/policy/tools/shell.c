@@ -353,7 +353,7 @@ static int read_substitutions(struct shell_reader *outer, const char *body, size
 	r.here_count = 0;
 	r.depth++; /* its words are not in the line */
 	while (rc == 0 && r.at < len) {
-		int c = body[r.at++];
+		unsigned char c = (unsigned char)body[r.at++];
 
 		if (c == '\\')
 			r.at += r.at < len;
