@@ -411,7 +411,8 @@ class Log(Case):
         self.assertIn(("closed", "allow", "example.com", 80), rows)
         self.assertIn(("denied", "deny", "example.com", 443), rows)
         self.assertIn(netlab.WEB, [x["address"] for x in lines])
-        self.assertEqual([x["remedy"] for x in lines if x["event"] == "denied"], ["--allow example.com:443"])
+        # curl may try another address of the name.
+        self.assertEqual({x["remedy"] for x in lines if x["event"] == "denied"}, {"--allow example.com:443"})
 
     def test_it_can_go_to_standard_error(self):
         r = self.lab.run("run", "--net-log", "-", "--allow", "example.com", "--", *self.curl("http://example.com/"))
