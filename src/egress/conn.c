@@ -325,27 +325,39 @@ static void pump(struct conn *c)
 		watch_stream(c, &c->server);
 }
 
-/* Straight to the other socket; what it does not take is kept. */
-static void relay_bytes(struct conn *c, struct stream *from, const char *bytes, size_t len)
+/* Bytes of the pipe go to the other socket; what it does not take is kept. */
+static void empty_pipe(struct conn *c, struct stream *from, size_t len)
 {
 	struct stream *to = other_of(from);
+	struct role *r = c->uplink->role;
+	size_t left = len;
 	ssize_t n = 0;
 
-	if (to->out.len == 0 && to->watch.fd >= 0 && c->upstream == UPSTREAM_OPEN) {
-		n = send(to->watch.fd, bytes, len, MSG_NOSIGNAL | MSG_DONTWAIT);
-		if (n < 0 && errno != EAGAIN && errno != EINTR) {
+	while (left && !c->dead && !c->closing && n >= 0) {
+		n = splice(r->pipe[0], NULL, to->watch.fd, NULL, left, SPLICE_F_NONBLOCK);
+		if (n > 0)
+			left -= (size_t)n;
+		else if (n == 0 || (errno != EAGAIN && errno != EINTR))
 			conn_reset(c);
-			return;
-		}
-		if (n < 0)
-			n = 0;
 	}
-	if ((size_t)n < len) {
-		buf_add(&to->out, bytes + n, len - (size_t)n);
+	if (left)
 		from->at_once = READ_LEAST;
-	} else if (len == from->at_once && from->at_once < sizeof(c->uplink->role->scratch)) {
+	else if (len == from->at_once && from->at_once < sizeof(r->scratch))
 		from->at_once *= 2;
+	while (left && (n = read(r->pipe[0], r->scratch, sizeof(r->scratch))) > 0) {
+		left -= (size_t)n;
+		if (!c->dead && !c->closing)
+			buf_add(&to->out, r->scratch, (size_t)n);
 	}
+}
+
+/* Nothing looks at these bytes and none waits before them: they need not come into this process. */
+static bool is_straight(const struct conn *c, struct stream *from)
+{
+	const struct stream *to = other_of(from);
+
+	return c->handler == &conn_relay && c->upstream == UPSTREAM_OPEN && !c->closing &&
+	       !from->in.len && !to->out.len && to->watch.fd >= 0;
 }
 
 static void count(struct conn *c, bool up, size_t len)
@@ -366,21 +378,24 @@ static void count(struct conn *c, bool up, size_t len)
 static void receive(struct conn *c, struct stream *s)
 {
 	struct role *r = c->uplink->role;
+	bool straight;
 	size_t room;
 	ssize_t n;
 
 	for (int i = 0; i < READS_AT_ONCE && !c->dead && (room = read_room(c, s)); i++) {
-		n = recv(s->watch.fd, r->scratch, room, MSG_DONTWAIT);
+		straight = is_straight(c, s);
+		n = straight ? splice(s->watch.fd, NULL, r->pipe[1], NULL, room, SPLICE_F_NONBLOCK)
+			     : recv(s->watch.fd, r->scratch, room, MSG_DONTWAIT);
 		if (n > 0) {
 			c->active_ns = now_ns();
 			if (c->closing)
 				continue;
 			count(c, s == &c->client, (size_t)n);
+			if (straight)
+				empty_pipe(c, s, (size_t)n);
 			if (c->dead || c->closing)
 				return;
-			if (c->handler == &conn_relay)
-				relay_bytes(c, s, r->scratch, (size_t)n);
-			else
+			if (!straight)
 				buf_add(&s->in, r->scratch, (size_t)n);
 		} else if (n == 0) {
 			s->ended = true;

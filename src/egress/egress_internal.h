@@ -46,6 +46,7 @@ struct role {
 	struct budget_pool lookup_pool; /* names that are being resolved */
 	struct loop_timer tick;		/* once a second: meters, denials, rates */
 	int route;			/* netlink socket that tells the host's own addresses */
+	int pipe[2];			/* what is relayed passes through it, and none stays */
 	bool one_run;			/* serves one `cloche run`, and ends with its keeper */
 	bool is_held;	 /* the audit log cannot be written: nothing new is opened or looked up */
 	void *inspector; /* what TLS inspection keeps for all sandboxes */

@@ -8,7 +8,8 @@
 #include <sys/resource.h>
 
 #define TICK_MS 1000
-#define LOOKUPS 4096	/* different names at one time */
+#define LOOKUPS 4096 /* different names at one time */
+#define PIPE_BYTES (1 << 20)
 #define SPARE_FILES 256 /* fds that are not of connections: listeners, resolver, libraries */
 
 static void read_settings(struct role *r, int fd, struct err *e)
@@ -164,6 +165,10 @@ int role_start(struct role *r, int control, struct err *e)
 	r->route = socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_ROUTE);
 	if (r->route < 0 || connect(r->route, (struct sockaddr *)&kernel, sizeof(kernel)) < 0)
 		return err_sys(e, "cannot open a netlink socket");
+	if (pipe2(r->pipe, O_CLOEXEC | O_NONBLOCK) < 0)
+		return err_sys(e, "cannot make a pipe");
+	/* It works with less, slower. */
+	(void)!fcntl(r->pipe[1], F_SETPIPE_SZ, PIPE_BYTES);
 	return inspect_start(r, e);
 }
 

@@ -490,10 +490,11 @@ class Hostile(Case):
         with open(config, "w", encoding="utf-8") as out:
             out.write("memory_total: 1000M\nsandbox:\n  memory_limit: 256M\n")
         with self.broker(config=config) as b:
-            first, second = (self.boot(b, ".", "%d" % (400 << 20)) for _ in range(2))
+            first, second = (self.boot(b, ".", "%d" % (m << 20)) for m in (400, 500))
             self.refused(b.ask("boot %s . %d" % (new_id(), 400 << 20)), puppet.LIMIT)
             self.refused(b.ask("update %s %d" % (first, 700 << 20)), puppet.LIMIT)
-            self.done(b.ask("update %s %d" % (first, 500 << 20)))
+            if os.geteuid() == 0:  # limits of a sandbox without a cgroup stay
+                self.done(b.ask("update %s %d" % (first, 450 << 20)))
             pooled = self.boot(b, "-")
             self.refused(b.ask("claim %s abcdefghij" % pooled), puppet.LIMIT)
             self.done(b.ask("destroy " + second))
