@@ -373,7 +373,13 @@ class Faults(EgressCase):
         up = self.uplink("--allow", "*", *[word for path in paths for word in ("--with", NAMES % path)])
         self.assertTrue(cl.wait_for(lambda: all(map(os.path.exists, paths)), 60))
         self.assertTrue(cl.wait_for(lambda: any("too many names" in r.get("why", "") for r in up.seen)), "the control")
-        self.works(up)
+        # The name server may lose a query of so many. Without a share of its own the sandbox would not get in at all.
+        for is_last in (False, False, True):
+            try:
+                return self.works(up)
+            except AssertionError:
+                if is_last:
+                    raise
 
     def resident(self, up):
         with open("/proc/%d/statm" % up.pid(), encoding="ascii") as f:
