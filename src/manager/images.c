@@ -119,6 +119,8 @@ int manager_choose_image(struct manager *m, const struct caller *who, struct cre
 	if (o->image_id[0])
 		return 0;
 	if (o->spec.provider != PROVIDER_NS) {
+		if (!str_equal(what, "host") && provider_check(o->spec.provider, CAN_IMAGE, e) < 0)
+			return -1;
 		snprintf(o->image_id, sizeof(o->image_id), "host");
 		return 0;
 	}

@@ -98,13 +98,13 @@ class BadInput(harness.Case):
         self.assertEqual(box.sh("find /tmp -size +64k")["stdout"], "")
 
     def test_paths_of_which_there_are_none(self):
-        """Errors of /v1 have one form; what is planned is told apart from what is not."""
+        """Errors of /v1 have one form."""
         for method, path in (("GET", "/v1/nosuch"), ("POST", "/v1/sandboxes/x/nosuch"),
                              ("GET", "/v1/sandboxes/")):
             reply = self.d.request(method, path)
             self.assertIsNone(self.assertError(reply, 404, "not_found")["field"])
-        for method, path in (("POST", "/v1/tools/call"), ("POST", "/mcp/agents/coder")):
-            self.assertError(self.d.request(method, path), 501, "unsupported")
+        self.assertError(self.d.post("/v1/tools/call", {}), 400, "invalid", "tool")
+        self.assertError(self.d.post("/mcp/agents/coder", {"task": "x"}), 400, "invalid")
         self.assertEqual(self.d.get("/nosuch").status, 404)
         self.assertEqual(self.d.get("/v1/agentsandmore").status, 404)
 

@@ -320,7 +320,8 @@ class Use(Remote):
                             ({"hostname": "h"}, "hostname"),
                             ({"snapshot": "a" * 20}, "snapshot")):
             reply = self.d.post("/v1/sandboxes", dict(body, provider="e2b"))
-            self.assertError(reply, 501, "unsupported", field)
+            with self.subTest(field):
+                self.assertError(reply, 501, "unsupported", field)
         self.assertError(self.d.post("/v1/run", {"provider": "e2b", "cmd": ["true"]}), 501,
                          "unsupported", "provider")
         self.assertError(self.b.post("/v1/sandboxes", {"provider": "e2b"}), 501, "unsupported",

@@ -20,7 +20,9 @@ SCOPES = {
         GET /v1/snapshots  GET /v1/policies  GET /v1/images  GET /v1/volumes
         GET {box}/network  GET /v1/secrets  GET /v1/secrets/{name}
         GET /v1/agents  GET /v1/agents/{id}  GET /v1/trust
-        GET /v1/agents/{id}/messages  GET /v1/agents/{id}/keys""",
+        GET /v1/agents/{id}/messages  GET /v1/agents/{id}/keys
+        GET /v1/agent-types  GET /v1/agent-runs  GET /v1/agent-runs/{id}  POST /v1/tools/check
+        GET /v1/images/inspect""",
     RUN: """POST /v1/run  POST /v1/run/batch  POST /v1/sandboxes  DELETE /v1/sandboxes
         PATCH {box}  DELETE {box}  POST {box}/exec  DELETE {exec}  GET {exec}/ws  POST {exec}/stdin
         POST {exec}/close_stdin  POST {exec}/signal  POST {exec}/resize
@@ -28,12 +30,14 @@ SCOPES = {
         POST {box}/snapshot  POST {box}/fork  POST {box}/timeout  DELETE /v1/snapshots/{id}
         GET {box}/ports/{port}  POST {box}/ports/{port}/x
         PUT {box}/network  POST /v1/secrets  PUT /v1/secrets/{name}  DELETE /v1/secrets/{name}
-        POST /v1/agents/{id}/messages  DELETE /v1/agents/{id}/messages  POST /v1/agents/{id}/verify""",
+        POST /v1/agents/{id}/messages  DELETE /v1/agents/{id}/messages  POST /v1/agents/{id}/verify
+        DELETE /v1/agent-runs/{id}  POST /v1/tools/call  DELETE /v1/images  POST /v1/images/pull  POST /v1/images/tag""",
     FILES: """GET {box}/files  PUT {box}/files  DELETE {box}/files  POST {box}/files/mkdir
         POST {box}/files/move  POST {box}/files/chmod  POST {box}/files/search  GET {box}/files/tar
-        PUT {box}/files/tar  GET {box}/files/watch  GET /v1/snapshots/{id}/tar  PUT /v1/snapshots/{id}/tar""",
+        PUT {box}/files/tar  GET {box}/files/watch  GET /v1/snapshots/{id}/tar  PUT /v1/snapshots/{id}/tar
+        PUT /v1/images  GET /v1/images/tar  POST /v1/tools/call""",
     ADMIN: """GET /v1/tokens  POST /v1/tokens  DELETE /v1/tokens/{id}  GET /v1/audit
-        POST {box}/network/answer
+        POST {box}/network/answer  POST /v1/images/prune
         POST /v1/agents  PATCH /v1/agents/{id}  DELETE /v1/agents/{id}""",
 }
 
