@@ -109,7 +109,7 @@ async function refusal(client, name, args = {}) {
 
 async function checkEverything(client) {
   const { tools } = await client.listTools()
-  equal(tools.length, 16)
+  equal(tools.length, 17)
   for (const tool of tools) {
     ok(tool.description.length > 20 && tool.inputSchema.type === 'object' && tool.outputSchema, tool.name)
     for (const value of Object.values(tool.outputSchema.properties)) equal(typeof value.type, 'string', tool.name)

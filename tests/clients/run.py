@@ -119,7 +119,7 @@ def run_provider(service, env, program):
     result = 0, 1, 0
     try:
         daemon.start()
-        result = run_once(dict(env, PROVIDER_URL=url(daemon), PROVIDER_KEY=daemon.token("provider")),
+        result = run_once(dict(env, PROVIDER_URL=url(daemon), PROVIDER_KEY=daemon.token("provider", "--trust", "4")),
                           program)
     finally:
         if result[1]:
