@@ -49,7 +49,7 @@ def main():
         run("image", "build", "-t", "agent:1", context)
         shown = run("run", "--empty", "--user", "root", "--image", "agent:1", "--", "/home/agent/v/bin/python", "-c", "import sys; print(sys.prefix)")
         assert shown == "/home/agent/v\n", shown
-        print("image_make: ok")
+        print("1 passed, 0 failed, 0 skipped")
     finally:
         shutil.rmtree(state, ignore_errors=True)
 
