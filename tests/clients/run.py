@@ -70,6 +70,7 @@ def install():
             text.write(wanted)
     for path in glob.glob(os.path.join(HERE, "*.mjs")):
         shutil.copy(path, CLIENTS)
+    shutil.copytree(os.path.join(TOP, "clients", "js"), os.path.join(CLIENTS, "node_modules", "cloche"), dirs_exist_ok=True)
     return None
 
 
@@ -87,7 +88,8 @@ def url(daemon):
 def environment(daemon, name):
     env = dict(os.environ, E2B_API_KEY=daemon.token(name, "--e2b"), E2B_API_URL=url(daemon),
                E2B_SANDBOX_URL=url(daemon), OTHER_API_KEY=daemon.token(name + "-other", "--e2b"),
-               NOTES=os.path.join(daemon.dir, "notes"))
+               NOTES=os.path.join(daemon.dir, "notes"), TOP=TOP, CLOCHE_URL=url(daemon),
+               CLOCHE_TOKEN=daemon.token(name + "-js"), OTHER_TOKEN=daemon.token(name + "-other-js"))
     env.pop("E2B_DOMAIN", None)
     env.pop("E2B_DEBUG", None)
     return env

@@ -3,7 +3,7 @@
  * tests hold every answer of the daemon against these tables.
  *
  * Members of a schema: "name:type", with blanks between. A type is string, integer, number, boolean, object,
- * or another schema (with a capital letter). [type] is an array, type? may be null, A|B is either. name? may
+ * any, or another schema (with a capital letter). [type] is an array, type? may be null, A|B is either. name? may
  * be missing.
  */
 #include "api/rest/rest.h"
@@ -123,7 +123,7 @@ static const struct {
 	{"AgentRuns", "runs:[AgentRun]"},
 	{"AgentRun", "id:string type:string name:string? state:string exit_code:integer? "
 		     "created_at:string duration_ms:integer output?:string"},
-	{"AgentAnswer", "agent:string kind:string output record:object cleaned?:object"},
+	{"AgentAnswer", "agent:string kind:string output:any record:Result cleaned?:object"},
 	{"ToolVerdict", "verdict:string reason:string rule:string call?:object"},
 	{"ToolResult", "result:object"},
 	{"Tokens", "tokens:[Token]"},
@@ -283,6 +283,8 @@ static json_t *type_schema(const char *type, size_t len)
 				 type_schema(type + 1, len - 2));
 	if (memchr(type, '|', len))
 		return either(type, len);
+	if (len == 3 && !memcmp(type, "any", len))
+		return json_object();
 	if (*type >= 'a')
 		return json_pack("{s:s%}", "type", type, len);
 	snprintf(ref, sizeof(ref), "#/components/schemas/%.*s", (int)len, type);

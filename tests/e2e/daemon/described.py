@@ -43,6 +43,8 @@ class Description:
     def differs(self, value, schema, where):
         if "$ref" in schema:
             return self.differs(value, self.schemas[schema["$ref"].rpartition("/")[2]], where)
+        if not schema:
+            return None
         if value is None:
             return None if schema.get("nullable") else where + " is null"
         for inner in schema.get("allOf", ()):
