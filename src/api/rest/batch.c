@@ -3,6 +3,10 @@
  * slots. A free slot goes to the token that uses the fewest, so that a batch of a thousand tasks does not
  * delay another token's batch of two, and within what the batch itself allows. A batch that streams
  * starts no task while its client does not read; any other batch may keep RESULTS_MAX bytes of results.
+ *
+ * Three forms of answer: one array in the order of the tasks; a line of JSON as each task ends; or server-sent events:
+ * start {"index", "timeout_ms"} and end {"index", "result" or "error"} of each task, and done {"tasks", "succeeded",
+ * "failed", "used", "reason"}. A task that never began has an end and no start.
  */
 #include "api/rest/rest.h"
 
@@ -27,6 +31,10 @@ const struct body_table v1_batch_table = BODY_TABLE(
 
 /* What all tasks of a batch have used, in the units of the record, and what they may; 0: no bound. */
 enum budget_kind { BUDGET_CPU_MS, BUDGET_MEMORY_MB_MS, BUDGET_NET_TX, BUDGET_COUNT };
+static const char *const used_names[] = {"cpu_ms", "memory_mb_ms", "net_tx"};
+static_assert(ARRAY_LEN(used_names) == BUDGET_COUNT, "a name per budget");
+
+enum batch_form { FORM_ARRAY, FORM_LINES, FORM_EVENTS };
 
 struct batch;
 
@@ -44,10 +52,12 @@ struct batch {
 	struct rest *rest;
 	TAILQ_ENTRY(batch) all;
 	struct batch_task *tasks;
-	size_t count, next, active, ended, parallel, bytes;
+	size_t count, next, active, ended, succeeded, parallel, bytes;
 	uint64_t used[BUDGET_COUNT], most[BUDGET_COUNT];
 	char over[160]; /* the budget that is used up, or "" */
-	bool lines, gone;
+	enum batch_form form;
+	struct sse sse;
+	bool gone;
 };
 
 struct rest {
@@ -81,6 +91,7 @@ static void batch_done(void *data)
 {
 	struct batch *b = data;
 
+	sse_close(&b->sse);
 	for (size_t i = 0; i < b->count; i++)
 		free(b->tasks[i].text);
 	free(b->tasks);
@@ -103,12 +114,27 @@ static void answer_whole(struct batch *b)
 	buf_done(&out);
 }
 
+static void send_done(struct batch *b)
+{
+	json_t *used = json_object();
+
+	for (size_t i = 0; i < BUDGET_COUNT; i++)
+		json_object_set_new(used, used_names[i], json_integer((json_int_t)b->used[i]));
+	sse_send(&b->sse, "done",
+		 json_pack("{s:I, s:I, s:I, s:o, s:s?}", "tasks", (json_int_t)b->count, "succeeded",
+			   (json_int_t)b->succeeded, "failed",
+			   (json_int_t)(b->ended - b->succeeded), "used", used, "reason",
+			   b->over[0] ? b->over : NULL));
+}
+
 static void end_if_done(struct batch *b)
 {
 	if (b->active || (b->ended < b->count && !b->gone))
 		return;
 	TAILQ_REMOVE(&b->rest->batches, b, all);
-	if (b->lines)
+	if (b->form == FORM_EVENTS)
+		send_done(b);
+	if (b->form != FORM_ARRAY)
 		exchange_finish(b->x);
 	else if (b->gone)
 		exchange_answer_gone(b->x);
@@ -116,7 +142,7 @@ static void end_if_done(struct batch *b)
 		answer_whole(b);
 }
 
-/* {"result":...} or {"error":...}; with its index if results are sent in the order of their ends. */
+/* {"result":...} or {"error":...}; with its index if it is sent as it ends. */
 static void keep_record(struct batch_task *t, const struct result *r, const struct err *e)
 {
 	struct batch *b = t->batch;
@@ -127,9 +153,9 @@ static void keep_record(struct batch_task *t, const struct result *r, const stru
 	auto_free char *record = r ? result_text(r, &len) : NULL;
 	const char *text = record;
 
-	if (b->lines)
+	if (b->form != FORM_ARRAY)
 		snprintf(head, sizeof(head), "{\"index\":%zu,", t->index);
-	if (text && !b->lines && b->bytes + len > RESULTS_MAX) {
+	if (text && b->form == FORM_ARRAY && b->bytes + len > RESULTS_MAX) {
 		err_set(&large, ERR_LIMIT,
 			"the results are too large for one answer; ask for application/x-ndjson");
 		large.errnum = EFBIG;
@@ -150,7 +176,9 @@ static void keep_record(struct batch_task *t, const struct result *r, const stru
 		json_decref(body);
 	}
 	b->bytes += out.len;
-	if (b->lines) {
+	if (b->form == FORM_EVENTS) {
+		exchange_event(b->x, "end", buf_head(&out), out.len);
+	} else if (b->form == FORM_LINES) {
 		buf_add(&out, "\n", 1);
 		exchange_write(b->x, buf_head(&out), out.len);
 	} else {
@@ -230,10 +258,11 @@ static void on_task(void *arg, struct result *record, const struct err *e)
 	b->active--;
 	r->active--;
 	b->ended++;
-	if (record)
+	if (record) {
 		metrics_run(r->api->metrics, t->started_ns);
-	if (record)
 		count_use(b, record);
+		b->succeeded += outcome_is_success(&record->end);
+	}
 	keep_record(t, record, e);
 	if (b->over[0] && !was_over)
 		end_by_budget(b);
@@ -263,7 +292,7 @@ static struct batch *next_batch(struct rest *r)
 		size_t n;
 
 		if (b->gone || b->next == b->count || b->active >= b->parallel ||
-		    (b->lines && !exchange_room(b->x)))
+		    (b->form != FORM_ARRAY && !exchange_room(b->x)))
 			continue;
 		n = slots_of(r, b->x->caller.token);
 		if (n < fewest) {
@@ -288,6 +317,10 @@ static void start_task(struct batch *b)
 	t->run = run_start(b->x->api, &b->x->caller, body, on_task, t, &e);
 	if (!t->run)
 		on_task(t, NULL, &e);
+	else if (b->form == FORM_EVENTS)
+		sse_send(&b->sse, "start",
+			 json_pack("{s:I, s:I}", "index", (json_int_t)t->index, "timeout_ms",
+				   (json_int_t)run_timeout_ms(t->run)));
 }
 
 static void hand_out(void *arg)
@@ -341,17 +374,21 @@ void v1_batch(struct exchange *x)
 	b->tasks = must_alloc(calloc(count + 1, sizeof(*b->tasks)));
 	b->parallel = body_count(x->json, "parallel", 4);
 	b->parallel = b->parallel < 1 ? 1 : b->parallel;
-	b->lines = exchange_accepts(x, "application/x-ndjson");
+	b->form = exchange_accepts(x, "text/event-stream")	? FORM_EVENTS
+		  : exchange_accepts(x, "application/x-ndjson") ? FORM_LINES
+								: FORM_ARRAY;
 	if (read_budget(b, json_object_get(x->json, "budget"), &e) < 0) {
 		exchange_error(x, &e);
 		return;
 	}
 	TAILQ_INSERT_TAIL(&b->rest->batches, b, all);
 	exchange_on_gone(x, on_batch_gone, b);
-	if (b->lines) {
+	if (b->form == FORM_EVENTS)
+		sse_open(&b->sse, x);
+	else if (b->form == FORM_LINES)
 		exchange_stream(x, 200, "application/x-ndjson", EXCHANGE_UNKNOWN_LENGTH);
+	if (b->form != FORM_ARRAY)
 		exchange_on_room(x, on_batch_room, b);
-	}
 	loop_task_add(x->api->loop, &b->rest->task);
 	if (!count)
 		end_if_done(b);

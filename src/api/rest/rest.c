@@ -22,7 +22,8 @@ static const struct route routes[] = {
 	 "Runs a command or a snippet in a sandbox of its own and answers with the result",
 	 &v1_run_table},
 	{"POST", "/v1/run/batch", v1_batch, RUN, BODY_JSON_BIG, ROUTE_OWN_BODY,
-	 "Runs many, so many at a time; application/x-ndjson streams results as they end",
+	 "Runs many, so many at a time; application/x-ndjson streams results as they end, "
+	 "text/event-stream also says what begins",
 	 &v1_batch_table},
 
 	{"GET", "/v1/agent-types", v1_agent_types, READ, BODY_NONE, 0, "Lists agent types", NULL},

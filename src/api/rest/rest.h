@@ -178,6 +178,8 @@ typedef void (*run_done)(void *arg, struct result *r, const struct err *e);
 struct run *run_start(struct api *api, const struct caller *who, json_t *body, run_done done,
 		      void *arg, struct err *e);
 void run_cancel(struct run *r);
+/* Of its command; 0: none. */
+uint64_t run_timeout_ms(const struct run *r);
 /* Ends it; done is called with an error. */
 void run_kill(struct run *r);
 /* The last `most` bytes of what it has printed, fit for a terminal. */

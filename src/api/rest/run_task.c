@@ -151,6 +151,11 @@ void run_cancel(struct run *r)
 	end_run(r);
 }
 
+uint64_t run_timeout_ms(const struct run *r)
+{
+	return r->r.timeout_ms;
+}
+
 void run_kill(struct run *r)
 {
 	struct err e;

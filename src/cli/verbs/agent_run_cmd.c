@@ -1,13 +1,15 @@
 /*
  * `cloche agent run`: one task, or a file of them. Theory of operation: a file has a task in each line, as JSON. Its
  * lines go to the daemon in portions, as one request each (POST /v1/run/batch), which bounds how many run at one time
- * and answers each as it ends. Every result is a line in the journal and on disk before it counts, so that
+ * and sends an event as each begins and ends. Every result is a line in the journal and on disk before it counts, so that
  * a run that was cut off goes on where it was: lines whose result is in the journal are not run again. What failed
  * by cloche's own fault is tried again; what failed by itself is a result.
  */
 #include "cli/verbs/agent_run.h"
 
 #include "cli/cli.h"
+#include "cli/verbs/client_sse.h"
+#include "cli/verbs/task_table.h"
 
 #include <sodium.h>
 #include <sys/file.h>
@@ -16,6 +18,7 @@
 #define PORTION_BYTES (8u << 20)
 #define PORTION_TASKS 500
 #define TRIES 3
+#define DRAW_MS 250
 #define HASH 16
 
 /* ---- one task ---- */
@@ -175,8 +178,7 @@ struct swarm {
 	size_t count, room;
 	int journal; /* or -1 */
 	size_t ended, failed, skipped;
-	int64_t begun_ns;
-	bool is_terminal;
+	struct task_table *table;
 	char over[160]; /* why the budget ended it, or "" */
 };
 
@@ -314,23 +316,22 @@ static int write_result(struct swarm *s, size_t i, json_t *entry, struct err *e)
 	return 0;
 }
 
-/* ---- progress ---- */
-
-static void show_progress(const struct swarm *s, bool last)
-{
-	static const char full[] = "########################", none[] = "........................";
-	size_t width = sizeof(full) - 1, done = s->skipped + s->ended;
-	size_t filled = s->count ? done * width / s->count : width;
-	double seconds = (double)(now_ns() - s->begun_ns) / 1e9;
-
-	if (!s->is_terminal)
-		return;
-	fprintf(stderr, "\r[%.*s%.*s] %zu/%zu  ok %zu  failed %zu  %.1f/s \033[K%s", (int)filled,
-		full, (int)(width - filled), none, done, s->count, s->ended - s->failed, s->failed,
-		seconds > 0 ? (double)s->ended / seconds : 0.0, last ? "\n" : "");
-}
-
 /* ---- portions ---- */
+
+/* Why a task is no success, for people; NULL: it is one. */
+static const char *how_it_failed(const json_t *result, const json_t *error, char *ret, size_t size)
+{
+	const char *why = text_at(error, "message"), *status = text_at(result, "status");
+	const json_t *code = json_object_get(result, "exit_code");
+
+	if (json_is_true(json_object_get(result, "success")))
+		return NULL;
+	if (json_is_integer(code))
+		snprintf(ret, size, "exit status %d", (int)json_integer_value(code));
+	else
+		snprintf(ret, size, "%s", why ? why : status ? status : "failed");
+	return ret;
+}
 
 /* A result of a line; an error that is cloche's fault may be tried again. */
 static int take_answer(struct swarm *s, size_t i, json_t *answer, struct err *e)
@@ -338,14 +339,19 @@ static int take_answer(struct swarm *s, size_t i, json_t *answer, struct err *e)
 	struct task_line *l = &s->lines[i];
 	const json_t *result = json_object_get(answer, "result"),
 		     *error = json_object_get(answer, "error");
-	const char *fault = text_at(error ? error : result, "fault");
+	const char *fault = text_at(error ? error : result, "fault"), *how;
 	bool is_ours = fault && str_equal(fault, "cloche");
+	char text[200];
 
-	if (is_ours && ++l->tries < TRIES)
+	if (is_ours && ++l->tries < TRIES) {
+		task_table_forget(s->table, i + 1);
 		return 0;
+	}
+	how = how_it_failed(result, error, text, sizeof(text));
 	l->done = true;
 	s->ended++;
-	s->failed += !json_is_true(json_object_get(result, "success"));
+	s->failed += how != NULL;
+	task_table_end(s->table, i + 1, how);
 	/* What cloche could not do is tried again by the next run, so it is not in the journal. */
 	if (is_ours && s->journal >= 0)
 		return 0;
@@ -353,45 +359,56 @@ static int take_answer(struct swarm *s, size_t i, json_t *answer, struct err *e)
 	return write_result(s, i, answer, e);
 }
 
-/* One line of the answer: {"index": N, "result" or "error"}; {"budget"...} ends all. */
-static int take_line(struct swarm *s, const size_t *which, size_t count, const char *text,
-		     size_t len, struct err *e)
+/* What a row of the table shows. */
+static void take_start(struct swarm *s, size_t i, const json_t *event)
 {
-	json_auto_t *answer = json_loadb(text, len, JSON_ALLOW_NUL, NULL);
-	json_int_t at = json_integer_value(json_object_get(answer, "index"));
-	const json_t *error = json_object_get(answer, "error");
+	const json_t *body = s->lines[i].body;
+	const char *name = text_at(body, "agent_name");
+
+	task_table_start(s->table, i + 1, name ? name : text_at(body, "task"),
+			 (uint64_t)json_integer_value(json_object_get(event, "timeout_ms")));
+}
+
+/* start and end have an index; an end by the budget is of all tasks. */
+static int take_event(struct swarm *s, const struct sse_reader *r, const size_t *which,
+		      size_t count, struct err *e)
+{
+	json_auto_t *event = json_loadb(buf_head(&r->data), r->data.len - 1, JSON_ALLOW_NUL, NULL);
+	const json_t *index = json_object_get(event, "index"),
+		     *error = json_object_get(event, "error");
+	json_int_t at = json_integer_value(index);
 	const char *field = text_at(error, "field");
 
-	if (!answer || at < 0 || (size_t)at >= count)
+	if (str_equal(r->name, "done"))
+		return 0;
+	if (!json_is_integer(index) || at < 0 || (size_t)at >= count)
 		return err_set(e, ERR_SYSTEM, "the daemon's answer is not understood");
+	if (str_equal(r->name, "start")) {
+		take_start(s, which[at], event);
+		return 0;
+	}
 	if (field && str_equal(field, "budget")) {
 		snprintf(s->over, sizeof(s->over), "%s", text_at(error, "message"));
 		return 0;
 	}
-	if (take_answer(s, which[at], answer, e) < 0)
-		return -1;
-	show_progress(s, false);
-	return 0;
+	return take_answer(s, which[at], event, e);
 }
 
 static int read_answers(struct swarm *s, struct http_client *h, const size_t *which, size_t count,
 			struct err *e)
 {
-	auto_buf struct buf in = {0};
-	ssize_t n;
-	char *eol;
+	struct sse_reader r;
+	int rc;
 
-	while ((n = http_read(h, buf_reserve(&in, 65536), 65536, e)) > 0) {
-		buf_added(&in, (size_t)n);
-		while (in.len && (eol = memchr(buf_head(&in), '\n', in.len))) {
-			size_t len = (size_t)(eol - buf_head(&in));
-
-			if (take_line(s, which, count, buf_head(&in), len, e) < 0)
-				return -1;
-			buf_drop(&in, len + 1);
+	sse_init(&r, h);
+	http_on_idle(h, DRAW_MS, task_table_draw, s->table);
+	while ((rc = sse_next(&r, e)) > 0)
+		if (take_event(s, &r, which, count, e) < 0) {
+			rc = -1;
+			break;
 		}
-	}
-	return n < 0 ? -1 : 0;
+	sse_done(&r);
+	return rc;
 }
 
 static json_t *budget_left(const struct swarm *s)
@@ -421,7 +438,7 @@ static int run_portion(struct swarm *s, const size_t *which, size_t count, struc
 	auto_free char *text = NULL;
 	struct http_request r = {.method = "POST",
 				 .path = "/v1/run/batch",
-				 .accept = "application/x-ndjson",
+				 .accept = "text/event-stream",
 				 .content_type = "application/json"};
 	int rc = -1;
 
@@ -460,13 +477,14 @@ static int run_all(struct swarm *s, struct err *e)
 {
 	auto_free size_t *which = must_alloc(calloc(PORTION_TASKS, sizeof(*which)));
 	size_t count;
+	int rc = 0;
 
-	s->begun_ns = now_ns();
-	show_progress(s, false);
-	while (!s->over[0] && (count = choose_portion(s, which)) > 0)
-		if (run_portion(s, which, count, e) < 0)
-			return -1;
-	show_progress(s, true);
+	s->table = task_table_new(s->count, s->skipped);
+	while (rc == 0 && !s->over[0] && (count = choose_portion(s, which)) > 0)
+		rc = run_portion(s, which, count, e);
+	task_table_free(s->table);
+	if (rc < 0)
+		return -1;
 	fprintf(stderr, "cloche: %zu tasks: %zu done before, %zu succeeded, %zu failed%s%s\n",
 		s->count, s->skipped, s->ended - s->failed, s->failed,
 		s->over[0] ? "; ended: " : "", s->over);
@@ -475,7 +493,7 @@ static int run_all(struct swarm *s, struct err *e)
 
 static int run_file(struct verb_call *v, struct err *e)
 {
-	struct swarm s = {.v = v, .journal = -1, .is_terminal = isatty(2)};
+	struct swarm s = {.v = v, .journal = -1};
 	const char *journal = verb_text(v, "journal");
 	int rc = read_lines(&s, verb_text(v, "tasks"), e);
 

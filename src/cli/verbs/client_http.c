@@ -4,6 +4,7 @@
 #include "wire/http1.h"
 
 #include <netdb.h>
+#include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 
@@ -15,6 +16,9 @@ struct http_client {
 	struct http1_answer answer;
 	struct buf body; /* received and not read yet */
 	bool complete;
+	int idle_ms; /* 0: idle is not called */
+	void (*idle)(void *arg);
+	void *idle_arg;
 };
 
 int http_target_parse(const char *url, struct http_target *ret, struct err *e)
@@ -214,6 +218,21 @@ int http_write_end(struct http_client *h, struct err *e)
 
 /* ---- receiving ---- */
 
+void http_on_idle(struct http_client *h, int ms, void (*call)(void *arg), void *arg)
+{
+	h->idle_ms = ms;
+	h->idle = call;
+	h->idle_arg = arg;
+}
+
+static void wait_for_more(const struct http_client *h)
+{
+	struct pollfd p = {.fd = h->fd, .events = POLLIN};
+
+	while (h->idle_ms && poll(&p, 1, h->idle_ms) == 0)
+		h->idle(h->idle_arg);
+}
+
 /* Waits for more of the answer. */
 static int receive_more(struct http_client *h, struct err *e)
 {
@@ -221,6 +240,7 @@ static int receive_more(struct http_client *h, struct err *e)
 	ssize_t n;
 	int rc;
 
+	wait_for_more(h);
 	do
 		n = recv(h->fd, bytes, sizeof(bytes), 0);
 	while (n < 0 && errno == EINTR);

@@ -58,6 +58,8 @@ struct buf *http_rest(struct http_client *h);
 /* A header of the last answer, or NULL. */
 const char *http_header(const struct http_client *h, const char *name);
 int http_fd(const struct http_client *h);
+/* While an answer is awaited, called after each so many milliseconds without a byte. */
+void http_on_idle(struct http_client *h, int ms, void (*call)(void *arg), void *arg);
 
 /* Encodes text as part of a URL: all but letters, digits and -._~ (and '/' if keep_slash). */
 void http_encode(char *dst, size_t size, const char *text, bool keep_slash);

@@ -1,10 +1,14 @@
 """`cloche agent run`: one task, a file of tasks with a journal, and budgets."""
 
+import fcntl
 import json
 import os
+import re
 import signal
+import struct
 import subprocess
 import tempfile
+import termios
 import time
 
 import harness
@@ -85,6 +89,37 @@ class Run(served.Case):
         lines = [e for e in open(journal, encoding="utf-8") if e.endswith("}\n")]
         got = sorted(json.loads(e)["line"] for e in lines)
         self.assertEqual(got, list(range(1, 121)))
+
+    def test_a_line_for_each_that_ends(self):
+        path = self.tasks("echo 1", "exit 3", {"task": "sleep 9", "timeout": "300ms"})
+        err = self.agent("--tasks", path, "--parallel", "1", "shell", ok=1).err
+        self.assertRegex(err, r"line 1: ok, [\d.]+ s \(1 of 3\)\ncloche: line 2: exit status 3, .*\n"
+                              r"cloche: line 3: timeout, .*\(3 of 3\)\n")
+        self.assertNotIn("\033", err)
+
+    def test_a_terminal_has_a_table(self):
+        """A row with a bar for each that runs, one for all; cleaned, and no wider than the terminal."""
+        path = self.tasks({"task": "sleep 0.7", "agent_name": "a\033[31mgent" + "x" * 99}, "true")
+        master, slave = os.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+        p = subprocess.Popen([served.CLOCHE, "agent", "run", "--tasks", path, "--parallel", "1", "-t", "30s", "shell"],
+                             stdout=subprocess.DEVNULL, stderr=slave, env=self.daemon.client_env())
+        os.close(slave)
+        seen = b""
+        try:
+            while True:
+                seen += os.read(master, 65536)
+        except OSError:
+            pass  # the end of a terminal's output
+        os.close(master)
+        self.assertEqual(p.wait(30), 0)
+        text = seen.decode()
+        self.assertRegex(text, r"\033\[2A\r     1 a\?\[31mgentx+ +\[#*\.+\]")
+        self.assertRegex(text, r"\[\.+\] 0/2  running 1  ok 0  failed 0")
+        self.assertRegex(text, r"\[#+\] 2/2  running 0  ok 2  failed 0")
+        self.assertNotIn("\033[31m", text)
+        for line in text.split("\n"):
+            self.assertLess(len(re.sub(r"\033\[\d*[AKJ]|\r", "", line)), 60 + 20 * line.startswith("cloche:"), line)
 
     def test_ps_logs_and_kill(self):
         p = self.begin("agent", "run", "--name", "watched", "shell", "printf 'a\\033[31mb\\n'; sleep 60")

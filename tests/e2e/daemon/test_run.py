@@ -204,7 +204,33 @@ class Batch(harness.Case):
         for row in rows:
             self.assertEqual(row["result"]["stdout"], "%d\n" % row["index"])
 
+    def test_events_of_each(self):
+        """Progress: each start and end, then what it came to. What never began has only an end."""
+        tasks = [{"shell": "echo 0", "timeout": "7s"}, {"shell": "exit 3"}, {"shell": "x", "memory": "0"}]
+        with self.d.stream("POST", "/v1/run/batch", {"tasks": tasks, "parallel": 1},
+                           {"Accept": "text/event-stream"}) as s:
+            events = list(s.events())
+        self.assertEqual([(name, e.get("index")) for name, e in events],
+                         [("start", 0), ("end", 0), ("start", 1), ("end", 1), ("end", 2), ("done", None)])
+        self.assertEqual(events[0][1]["timeout_ms"], 7000)
+        self.assertEqual(events[1][1]["result"]["stdout"], "0\n")
+        self.assertEqual(events[4][1]["error"]["field"], "memory")
+        done = events[-1][1]
+        self.assertEqual((done["tasks"], done["succeeded"], done["failed"], done["reason"]), (3, 1, 2, None))
+        self.assertGreater(done["used"]["cpu_ms"], 0)
+
+    def test_events_of_a_budget(self):
+        burn = "import time\nwhile time.process_time() < 0.4: pass"
+        tasks = [{"cmd": ["python3", "-c", burn], "warm": "off"}] * 3
+        with self.d.stream("POST", "/v1/run/batch", {"tasks": tasks, "parallel": 1, "budget": {"cpu": "300ms"}},
+                           {"Accept": "text/event-stream"}) as s:
+            events = list(s.events())
+        self.assertEqual([e["error"]["field"] for name, e in events if name == "end" and "error" in e], ["budget"] * 2)
+        self.assertIn("cpu of all tasks together", events[-1][1]["reason"])
+
     def test_nothing_to_do(self):
+        with self.d.stream("POST", "/v1/run/batch", {"tasks": []}, {"Accept": "text/event-stream"}) as s:
+            self.assertEqual([name for name, _ in s.events()], ["done"])
         reply = self.d.post("/v1/run/batch", {"tasks": []})
         self.assertEqual((reply.status, reply.json), (200, []))
 
