@@ -1,6 +1,9 @@
 /*
- * Resolves names outside, by c-ares: the DNS servers of the settings or of resolv.conf, and the hosts file. Queries
- * for one name are made once; answers are kept for their time to live, within bounds.
+ * Resolves names outside, by c-ares: the DNS servers of the settings or of resolv.conf, and the hosts file. A sandbox's
+ * queries for one name are made once; answers are kept for their time to live, within bounds.
+ *
+ * Of each sandbox a few look-ups are under way at one time, and the others wait in its own row. So one whose names
+ * nobody answers fills neither the socket of the name server, which would lose the queries of others, nor their row.
  */
 #include "egress/egress_internal.h"
 
@@ -16,19 +19,25 @@
 #define TRY_MS 2000
 #define TRIES 2
 #define SOCKETS 64
-
-/* The look-ups of one sandbox that are under way, also those that it waits for no more. */
-struct asker {
-	struct budget budget;
-	size_t refs; /* one of the sandbox, one of each look-up */
-};
+#define AT_ONCE 64 /* look-ups of one sandbox */
 
 struct resolver_job {
 	struct resolver *resolver;
 	struct asker *asker;
 	struct resolver_job *next, **back;
 	struct resolver_query *queries;
+	bool is_begun;
 	char name[NET_NAME];
+};
+
+/* The look-ups of one sandbox, also those that it waits for no more. */
+struct asker {
+	struct budget budget;
+	size_t refs;			  /* one of the sandbox, one of each look-up */
+	struct resolver_job *jobs, **end; /* in the order in which they were asked for */
+	struct resolver_job *waiting;	  /* the first that is not begun; none behind it is */
+	size_t under_way;		  /* texts, too */
+	bool is_beginning;
 };
 
 struct cached {
@@ -48,7 +57,8 @@ struct resolver {
 	ares_channel channel;
 	struct resolver_socket *sockets[SOCKETS];
 	struct loop_timer timer;
-	struct resolver_job *jobs;
+	size_t under_way;
+	bool is_ending;
 	struct cached cache[CACHE_SIZE];
 };
 
@@ -61,6 +71,7 @@ struct asker *asker_new(struct role *r, bool is_operator)
 	a->budget = (struct budget){
 		.max = UINT64_MAX, .pool = &r->lookup_pool, .is_operator = is_operator};
 	a->refs = 1;
+	a->end = &a->jobs;
 	return a;
 }
 
@@ -90,7 +101,7 @@ static void set_timer(struct resolver *x)
 {
 	struct timeval most = {5, 0}, left, *t = ares_timeout(x->channel, &most, &left);
 
-	if (x->jobs || t != &most)
+	if (x->under_way || t != &most)
 		loop_timer_set(x->role->loop, &x->timer,
 			       (uint64_t)t->tv_sec * 1000 + (uint64_t)t->tv_usec / 1000 + 1);
 	else
@@ -171,19 +182,39 @@ static void keep(struct resolver *x, const char *name, const struct resolved *r,
 
 /* ---- queries ---- */
 
-static void finish_job(struct resolver_job *job, const struct resolved *r, const char *why)
-{
-	struct resolver_query *q;
+static void begin_waiting(struct asker *a);
 
+static void job_unlink(struct resolver_job *job)
+{
+	struct asker *a = job->asker;
+
+	if (a->waiting == job)
+		a->waiting = job->next;
 	*job->back = job->next;
 	if (job->next)
 		job->next->back = job->back;
-	asker_ends(job->asker);
+	else
+		a->end = job->back;
+}
+
+static void finish_job(struct resolver_job *job, const struct resolved *r, const char *why)
+{
+	struct asker *a = job->asker;
+	struct resolver_query *q;
+
+	job_unlink(job);
+	if (job->is_begun) {
+		a->under_way--;
+		job->resolver->under_way--;
+	}
+	job->is_begun = true; /* whoever cancels the last query does not free it */
 	while ((q = job->queries)) {
 		resolver_cancel(q);
 		q->call(q->arg, r->count ? r : NULL, why);
 	}
 	free(job);
+	begin_waiting(a);
+	asker_ends(a);
 }
 
 static void on_answer(void *arg, int status, int timeouts, struct ares_addrinfo *info)
@@ -229,17 +260,69 @@ static void add_query(struct resolver_job *job, struct resolver_query *q)
 
 void resolver_cancel(struct resolver_query *q)
 {
-	if (!q->job)
+	struct resolver_job *job = q->job;
+
+	if (!job)
 		return;
 	*q->back = q->next;
 	if (q->next)
 		q->next->back = q->back;
 	q->job = NULL;
+	if (job->queries || job->is_begun)
+		return;
+	job_unlink(job);
+	asker_ends(job->asker);
+	free(job);
+}
+
+/* c-ares may answer at once, and the end of a look-up begins the next one: by this loop, not from within. */
+static void begin_waiting(struct asker *a)
+{
+	struct ares_addrinfo_hints hints = {.ai_family = AF_UNSPEC, .ai_flags = ARES_AI_NOSORT};
+	struct resolver_job *job;
+
+	if (a->is_beginning)
+		return;
+	a->is_beginning = true;
+	while ((job = a->waiting) && a->under_way < AT_ONCE && !job->resolver->is_ending) {
+		struct resolver *x = job->resolver;
+
+		a->waiting = job->next;
+		job->is_begun = true;
+		a->under_way++;
+		x->under_way++;
+		ares_getaddrinfo(x->channel, job->name, NULL, &hints, on_answer, job);
+		set_timer(x);
+	}
+	a->is_beginning = false;
+}
+
+static struct resolver_job *job_find(struct asker *a, const char *name)
+{
+	struct resolver_job *job = a->jobs;
+
+	while (job && !str_equal(job->name, name))
+		job = job->next;
+	return job;
+}
+
+static struct resolver_job *job_new(struct resolver *x, struct asker *a, const char *name)
+{
+	struct resolver_job *job = must_alloc(calloc(1, sizeof(*job)));
+
+	job->resolver = x;
+	job->asker = a;
+	snprintf(job->name, sizeof(job->name), "%s", name);
+	job->back = a->end;
+	*a->end = job;
+	a->end = &job->next;
+	if (!a->waiting)
+		a->waiting = job;
+	return job;
 }
 
 void resolver_ask(struct resolver *x, struct asker *a, const char *name, struct resolver_query *q)
 {
-	struct ares_addrinfo_hints hints = {.ai_family = AF_UNSPEC, .ai_flags = ARES_AI_NOSORT};
 	struct cached *c = place_in_cache(x, name);
 	struct resolver_job *job;
 
@@ -249,32 +332,21 @@ void resolver_ask(struct resolver *x, struct asker *a, const char *name, struct 
 		q->call(q->arg, copy.found.count ? &copy.found : NULL, copy.why);
 		return;
 	}
-	for (job = x->jobs; job; job = job->next)
-		if (str_equal(job->name, name)) {
-			add_query(job, q);
-			return;
-		}
-	if (!asker_begins(a)) {
+	job = job_find(a, name);
+	if (!job && !asker_begins(a)) {
 		q->call(q->arg, NULL, "cannot resolve: too many names at one time");
 		return;
 	}
-	job = must_alloc(calloc(1, sizeof(*job)));
-	job->resolver = x;
-	job->asker = a;
-	snprintf(job->name, sizeof(job->name), "%s", name);
-	job->next = x->jobs;
-	job->back = &x->jobs;
-	if (job->next)
-		job->next->back = &job->next;
-	x->jobs = job;
+	if (!job)
+		job = job_new(x, a, name);
 	add_query(job, q);
-	ares_getaddrinfo(x->channel, job->name, NULL, &hints, on_answer, job);
-	set_timer(x);
+	begin_waiting(a);
 }
 
 /* ---- TXT ---- */
 
 struct text_job {
+	struct resolver *resolver;
 	struct resolver_text *text; /* NULL: nobody waits any more */
 	struct asker *asker;
 };
@@ -311,6 +383,9 @@ static void on_text(void *arg, int status, int timeouts, unsigned char *bytes, i
 	auto_buf struct buf texts = {0};
 	size_t count = 0;
 
+	job->asker->under_way--;
+	job->resolver->under_way--;
+	begin_waiting(job->asker);
 	asker_ends(job->asker);
 	if (!t)
 		return;
@@ -330,11 +405,12 @@ static void on_text(void *arg, int status, int timeouts, unsigned char *bytes, i
 bool resolver_ask_text(struct resolver *x, struct asker *a, const char *name,
 		       struct resolver_text *t)
 {
-	if (!asker_begins(a))
+	if (a->under_way >= AT_ONCE || !asker_begins(a))
 		return false;
 	t->job = must_alloc(calloc(1, sizeof(*t->job)));
-	t->job->text = t;
-	t->job->asker = a;
+	*t->job = (struct text_job){.resolver = x, .text = t, .asker = a};
+	a->under_way++;
+	x->under_way++;
 	ares_query(x->channel, name, 1, DNS_TXT, on_text, t->job);
 	set_timer(x);
 	return true;
@@ -391,9 +467,16 @@ struct resolver *resolver_new(struct role *r, const struct egress_settings *s, s
 
 void resolver_free(struct resolver *x)
 {
+	static const struct resolved none;
+
 	if (!x)
 		return;
+	x->is_ending = true;
 	ares_destroy(x->channel);
+	for (struct uplink *s = x->role->uplinks; s; s = s->next)
+		while (s->asker->waiting)
+			finish_job(s->asker->waiting, &none,
+				   "cannot resolve: the settings have changed");
 	loop_timer_stop(x->role->loop, &x->timer);
 	for (size_t i = 0; i < CACHE_SIZE; i++)
 		free(x->cache[i].name);

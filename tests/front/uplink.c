@@ -2,7 +2,7 @@
  * uplink EGRESS [OPTION...] -- COMMAND...: takes the place of the keeper in tests of cloche-egress. Makes a network
  * namespace, starts EGRESS outside of it, and runs COMMAND inside. Messages of EGRESS are written as lines to the fd
  * --events; lines on the fd --orders are orders: "allow RULE", "deny RULE", "clear", "apply", "remove", "hold",
- * "go on", "ping", "garbage", "verdict SERIAL 0|1".
+ * "go on", "ping", "garbage", "verdict SERIAL 0|1", "settings" (the same again).
  *
  *   --mode none|allow|public  --allow RULE  --deny RULE  --dns ADDRESS  --proxy URL  --proxy-auth USER:PASSWORD  --names FILE  --ask
  *   --tx-bytes N  --rx-bytes N  --tx-rate N  --rx-rate N  --connections N  --open N  --budget-names N
@@ -93,6 +93,16 @@ static void send_rules(int sock, const char *id)
 	compile(&policy);
 	fd = memfd_of(buf_head(&policy), policy.len);
 	send_message(sock, &(struct egress){.type = EGRESS_RULES}, id, &fd, 1);
+}
+
+static void send_settings(int sock)
+{
+	struct err e = {0};
+	int fd = egress_settings_fd(&o.settings, &e);
+
+	if (fd < 0)
+		die(e.msg);
+	send_message(sock, &(struct egress){.type = EGRESS_SETTINGS}, NULL, &fd, 1);
 }
 
 static void add_sandbox(int sock, const char *id, struct net_listeners *l)
@@ -222,6 +232,8 @@ static void obey(int sock, char *line)
 		send_message(sock, &(struct egress){.type = EGRESS_PING}, NULL, NULL, 0);
 	else if (str_equal(line, "garbage"))
 		send(sock, "garbage", 7, MSG_NOSIGNAL);
+	else if (str_equal(line, "settings"))
+		send_settings(sock);
 	else if (str_equal(line, "remove"))
 		send_message(sock, &(struct egress){.type = EGRESS_REMOVE}, "main", NULL, 0);
 	else if (sscanf(line, "verdict %" SCNu64 " %u", &m.verdict.serial, &allow) == 2) {
@@ -363,7 +375,6 @@ int main(int argc, char **argv)
 	int first = read_options(argc, argv), pair[2], go[2], sock, status, fd;
 	auto_buf struct buf policy = {0};
 	struct net_listeners l;
-	struct err e = {0};
 	pid_t egress, command;
 	char pid[16];
 
@@ -389,10 +400,7 @@ int main(int argc, char **argv)
 		die(argv[first]);
 	}
 	close(pair[1]);
-	fd = egress_settings_fd(&o.settings, &e);
-	if (fd < 0)
-		die(e.msg);
-	send_message(sock, &(struct egress){.type = EGRESS_SETTINGS}, NULL, &fd, 1);
+	send_settings(sock);
 	receive_listeners(pair[0], &l);
 	add_sandbox(sock, "main", &l);
 	for (unsigned i = 0; i < o.sandboxes + o.with.count; i++) {
