@@ -73,4 +73,4 @@ void run_report(const struct result *r, const struct sandbox_spec *s);
  * Runs in a sandbox that this user's daemon has ready. False: not possible, and nothing was
  * printed.
  */
-bool daemon_run(const struct sandbox_request *r, int *ret_status);
+bool daemon_run(struct sandbox_request *r, int *ret_status);

@@ -28,6 +28,7 @@ struct sandbox_request {
 	const char *egress;		  /* the program for a network, or NULL */
 	const struct root_saving *saving; /* or NULL */
 	struct list extra_env;		  /* K=V, before the caller's */
+	int early_signal;		  /* one that came before, to be passed on; 0: none */
 	char **own_argv; /* of the launcher, or NULL: wiped in pid 1, so that /proc/1 does not show it */
 };
 

@@ -1,10 +1,13 @@
 /*
- * `cloche run --empty` and `cloche code --empty` with a daemon of this user: a run that needs
- * nothing of the caller's can use a sandbox that the daemon has ready. The request has exactly the
- * command and limits that would be used here, and "warm": "only", so the daemon answers with the
- * result or refuses before anything has run. In doubt the run happens here: options that the
- * daemon does not have, streams that somebody watches, unexpected answers. Running again is
- * harmless, since the first run had no effect outside its sandbox.
+ * `cloche run --empty`, `cloche code --empty` and snippets that stand alone (model/standalone.h) with a
+ * daemon of this user: a run that needs nothing of the caller's can use a sandbox that the daemon has
+ * ready. The request has exactly the command and limits that would be used here, and "warm": "only", so
+ * the daemon answers with the result or refuses before anything has run. In doubt the run happens here:
+ * options that the daemon does not have, streams that somebody watches, unexpected answers, a signal.
+ * Running again is harmless, since the first run had no effect outside its sandbox.
+ *
+ * Without --empty nobody has said that output may come at the end: what takes longer than BRIEF_MS runs
+ * again here.
  */
 #include "cli/cli.h"
 
@@ -12,10 +15,13 @@
 #include "base/jsonr.h"
 #include "base/jsonw.h"
 #include "model/result.h"
+#include "model/standalone.h"
 #include "sandbox/sandbox.h"
 #include "wire/http1.h"
 
+#include <dirent.h>
 #include <poll.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
@@ -24,9 +30,12 @@
 #define ANSWER_MAX (48u << 20)
 #define OUTPUT_MAX (8u << 20) /* of each stream; a run that prints more is repeated here */
 #define GRACE_MS 10000	      /* added to the run's timeout, for the daemon to answer */
+#define BRIEF_MS 100
+#define ENTRIES_MAX 4096 /* of the current directory */
 
 /* ---- may it be? ---- */
 
+/* A record says how the run was made, so only those who said --empty get one of a prepared sandbox. */
 static bool options_suit(const struct sandbox_spec *s)
 {
 	static const char *const known[] = {"empty", "json",	 "timeout",    "output_limit",
@@ -36,7 +45,30 @@ static bool options_suit(const struct sandbox_spec *s)
 
 	for (size_t i = 0; i < ARRAY_LEN(known); i++)
 		others &= ~(1ULL << (spec_field_find(known[i]) - spec_fields));
-	return s->empty && !others && s->limits.timeout_ms > 0;
+	return !others && s->limits.timeout_ms > 0 && (s->empty || !s->json);
+}
+
+/* Nothing in the current directory would be imported in place of Python's own modules. */
+static bool has_no_shadows(void)
+{
+	DIR *dir = opendir(".");
+	const struct dirent *d;
+	size_t count = 0;
+	bool ok = dir;
+
+	while (ok && (d = readdir(dir)))
+		ok = ++count <= ENTRIES_MAX && !standalone_is_shadow(d->d_name);
+	if (dir)
+		closedir(dir);
+	return ok;
+}
+
+/* Does the command need nothing of the current directory? */
+static bool stands_alone(const struct sandbox_request *r)
+{
+	return r->spec->empty ||
+	       (r->file_count == 1 && standalone_code(r->files[0].data, r->files[0].size) &&
+		has_no_shadows() && plan_can_show_here(r->spec));
 }
 
 /* Is stdin empty now, and will it stay so? */
@@ -250,24 +282,26 @@ static bool send_run_request(int fd, const struct sandbox_request *r)
 
 /* ---- the answer ---- */
 
-static bool read_answer(int fd, uint64_t timeout_ms, struct buf *ret)
+/* signals: of a signalfd; a signal ends the wait. */
+static bool read_answer(int fd, int signals, uint64_t wait_ms, struct buf *ret)
 {
-	int64_t until = now_ns() + (int64_t)(timeout_ms + GRACE_MS) * 1000000;
+	int64_t until = now_ns() + (int64_t)wait_ms * 1000000;
 	struct http1_answer a = {0};
 	char bytes[16384];
 	int rc = 0;
 
 	while (rc == 0 && ret->len < ANSWER_MAX) {
 		int64_t left_ms = (until - now_ns()) / 1000000;
-		struct pollfd p = {.fd = fd, .events = POLLIN};
+		struct pollfd p[] = {{.fd = fd, .events = POLLIN},
+				     {.fd = signals, .events = POLLIN}};
 		ssize_t n = 0;
 
-		if (left_ms <= 0 ||
-		    (poll(&p, 1, left_ms < 60000 ? (int)left_ms : 60000) < 0 && errno != EINTR))
+		if (left_ms <= 0 || poll(p, 2, left_ms < 60000 ? (int)left_ms : 60000) < 0 ||
+		    p[1].revents)
 			break;
-		if (p.revents)
+		if (p[0].revents)
 			n = recv(fd, bytes, sizeof(bytes), 0);
-		if (p.revents && n <= 0)
+		if (p[0].revents && n <= 0)
 			rc = n == 0 ? http1_answer_end(&a) : -1;
 		else if (n > 0)
 			rc = http1_answer_feed(&a, bytes, (size_t)n, ret);
@@ -376,20 +410,46 @@ static bool show_result(const struct buf *answer, const struct sandbox_spec *s, 
 	return ok;
 }
 
-bool daemon_run(const struct sandbox_request *r, int *ret_status)
+/*
+ * Signals that a run here would pass on. One that comes while the daemon works ends the attempt, and is sent
+ * again when the run here can pass it on.
+ */
+static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP};
+
+static bool ask_daemon(struct sandbox_request *r, int signals, struct buf *ret)
+{
+	uint64_t wait_ms = r->spec->empty ? r->spec->limits.timeout_ms + GRACE_MS : BRIEF_MS;
+	auto_close int fd = connect_own();
+	struct signalfd_siginfo info;
+
+	if (fd < 0 || !send_run_request(fd, r))
+		return false;
+	if (read_answer(fd, signals, wait_ms, ret))
+		return true;
+	if (read(signals, &info, sizeof(info)) == (ssize_t)sizeof(info))
+		r->early_signal = (int)info.ssi_signo;
+	return false;
+}
+
+bool daemon_run(struct sandbox_request *r, int *ret_status)
 {
 	const char *off = getenv("CLOCHE_DAEMON");
-	auto_close int fd = -1;
+	auto_close int signals = -1;
 	struct buf answer = {0};
+	sigset_t set, before;
 	bool ok;
 
 	if ((off && str_equal(off, "off")) || r->file_count > 1 || !options_suit(r->spec) ||
-	    !streams_suit(r->spec))
+	    !streams_suit(r->spec) || !stands_alone(r))
 		return false;
-	fd = connect_own();
-	ok = fd >= 0 && send_run_request(fd, r) &&
-	     read_answer(fd, r->spec->limits.timeout_ms, &answer) &&
-	     show_result(&answer, r->spec, ret_status);
+	sigemptyset(&set);
+	for (size_t i = 0; i < ARRAY_LEN(passed_on); i++)
+		sigaddset(&set, passed_on[i]);
+	sigprocmask(SIG_BLOCK, &set, &before);
+	signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	ok = signals >= 0 && ask_daemon(r, signals, &answer);
+	sigprocmask(SIG_SETMASK, &before, NULL);
+	ok = ok && show_result(&answer, r->spec, ret_status);
 	buf_done(&answer);
 	return ok;
 }

@@ -101,7 +101,7 @@ static int check_streams(struct err *e)
 	return 0;
 }
 
-static int watch_signals(struct keeper *k, struct err *e)
+static int watch_signals(struct keeper *k, int early_signal, struct err *e)
 {
 	static const int passed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGWINCH};
 	sigset_t set;
@@ -119,6 +119,8 @@ static int watch_signals(struct keeper *k, struct err *e)
 	signal(SIGCHLD, SIG_DFL);
 	sigprocmask(SIG_BLOCK, &set, &k->callers_mask);
 	k->signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	if (early_signal)
+		raise(early_signal);
 	return k->signals < 0 ? err_sys(e, "cannot watch signals") : 0;
 }
 
@@ -607,7 +609,8 @@ int sandbox_run(const struct sandbox_request *request, struct result *ret, struc
 	if (sandbox_check_stack(e) == 0 && check_streams(e) == 0 &&
 	    run_net_make(&k, request, e) == 0 && plan_make(&k.plan, request, e) == 0 &&
 	    run_net_plan(&k, e) == 0 && keep_control_files(&k.plan, &workspace, &kept, e) == 0 &&
-	    process_dir_make(&k, e) == 0 && watch_signals(&k, e) == 0 && run_sandbox(&k, e) == 0)
+	    process_dir_make(&k, e) == 0 && watch_signals(&k, request->early_signal, e) == 0 &&
+	    run_sandbox(&k, e) == 0)
 		rc = outcome_collect(&k, ret, e);
 	if (rc == 0 && request->saving && outcome_is_success(&ret->end) &&
 	    save_root(&k, request->saving, e) < 0) {

@@ -5,6 +5,7 @@
 #include "kern/caps.h"
 #include "kern/seccomp.h"
 #include "model/variables.h"
+#include "policy/paths/repository.h"
 #include "sandbox/inside/boot.h"
 #include "sandbox/inside/notify.h"
 #include "sandbox/workspace/capture.h"
@@ -171,6 +172,27 @@ int plan_judge(struct plan *p, struct err *e)
 		return -1;
 	git_judge(p);
 	return 0;
+}
+
+bool plan_can_show_here(const struct sandbox_spec *s)
+{
+	struct source here, *all[3] = {&here};
+	struct repository r;
+	struct err e;
+	bool ok;
+
+	if (source_look("workspace", ".", &here, &e) < 0)
+		return false;
+	repository_find(&here, &r);
+	all[1] = &r.tree;
+	all[2] = &r.common;
+	ok = !r.refused;
+	for (size_t i = 0; i < ARRAY_LEN(all) && ok; i++)
+		ok = all[i]->fd < 0 ||
+		     source_judge(s, "workspace", all[i]->path, SOURCE_COPY, all[i], &e) == 0;
+	repository_done(&r);
+	close(here.fd);
+	return ok;
 }
 
 /* ---- mounts ---- */

@@ -216,6 +216,10 @@ int plan_follow_workspace(struct plan *p, struct err *e);
 void plan_choose_workdir(struct plan *p);
 /* The current directory must not be shown: an empty workspace takes its place. */
 void plan_empty_workspace(struct plan *p);
+/*
+ * Can the current directory and the repository around it be shown? If not, a run there has something to say about it.
+ */
+bool plan_can_show_here(const struct sandbox_spec *s);
 /* Judges the sources in p->unjudged. */
 int plan_judge(struct plan *p, struct err *e);
 void plan_note(struct plan *p, const char *text);

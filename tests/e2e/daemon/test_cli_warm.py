@@ -3,7 +3,10 @@ calls them, only sooner; and everything that cannot be the same is done without 
 
 import json
 import os
+import re
+import signal
 import subprocess
+import tempfile
 
 import cl
 import harness
@@ -30,6 +33,16 @@ COMMANDS = (
     ["true"], ["false"], ["sh", "-c", "exit 9"], ["sh", "-c", "kill -9 $$"], ["nosuchprogram"], ["/etc/passwd"],
     ["sh", "-c", "echo a; echo b >&2"], ["env"], ["pwd"], ["sh", "-c", "ulimit -a"], ["echo", "\u00e9 x", ""],
 )
+
+
+ALONE = {
+    "print": "print(6 * 7)",
+    "modules": "import json, math, re, sys\nprint(json.dumps([math.tau, re.sub('a', 'b', 'aa')]))\nsys.exit(4)",
+    "error": "import json\ndef f():\n    return json.loads('{')\n\nf()",
+    "arguments": "import sys; print(sys.argv, sys.stdin.read())",
+    "streams": "import sys; print('a'); sys.stderr.write('b')",
+    "much": "print('x' * 3000000)",
+}
 
 
 @harness.needs_warm
@@ -93,10 +106,88 @@ class CliWarm(harness.Case):
         self.assertEqual(record["layers"]["missing"],
                          self.record("code", "--empty", "-e", "print(1)", warm=False)["layers"]["missing"])
 
+    def commands(self):
+        """How many commands the daemon has started."""
+        text = self.d.get("/metrics").body.decode()
+        return int(re.search(r"^cloche_execs_total (\d+)$", text, re.M).group(1))
+
+    def place(self):
+        """A directory of the caller's."""
+        path = tempfile.mkdtemp(dir=self.d.dir)
+        os.chmod(path, 0o755)
+        return path
+
+    def assertAsked(self, times, *args, **how):
+        before = self.commands()
+        done = self.cloche(*args, **how)
+        self.assertEqual(self.commands() - before, times, (args, done))
+        return done
+
+    def test_code_that_stands_alone_needs_no_empty(self):
+        self.warm_up()
+        place = self.place()
+        with open(os.path.join(place, "main.py"), "w", encoding="utf-8") as file:
+            file.write("print('of the caller')")
+        for name, code in ALONE.items():
+            with self.subTest(name):
+                self.assertAsked(1, "code", "-e", code, "arg 1", cwd=place)
+                self.assertSame("code", "-e", code, "arg 1", cwd=place)
+
+    def test_code_that_may_need_the_directory_runs_here(self):
+        self.warm_up()
+        place = self.place()
+        with open(os.path.join(place, "here.py"), "w", encoding="utf-8") as file:
+            file.write("X = 7")
+        for code, out in (("print(open('here.py').read())", b"X = 7\n"), ("import here; print(here.X)", b"7\n"),
+                          ("import os; print(os.getcwd())", place.encode() + b"\n"),
+                          ("import sys; print(sys.path[1])", place.encode() + b"\n")):
+            with self.subTest(code):
+                self.assertEqual(self.assertAsked(0, "code", "-e", code, cwd=place).stdout, out)
+        for args in (["--json", "-e", "print(1)"], ["--no-daemon", "-e", "print(1)"], ["--apply", "-e", "print(1)"],
+                     ["--lang", "sh", "-e", "echo 1"]):
+            with self.subTest(args):
+                self.assertAsked(0, "code", *args, cwd=place)
+        with open(os.path.join(place, "json.py"), "w", encoding="utf-8") as file:
+            file.write("dumps = lambda x: 'mine'")
+        done = self.assertAsked(0, "code", "-e", "import json; print(json.dumps(1))", cwd=place)
+        self.assertEqual(done.stdout, b"mine\n")
+
+    def test_a_directory_that_is_not_shown_runs_here(self):
+        self.warm_up()
+        done = self.assertAsked(0, "code", "-e", "print(1)", cwd="/etc")
+        self.assertIn(b"never shown", done.stderr)
+
+    def test_what_takes_long_is_printed_as_it_comes(self):
+        self.warm_up()
+        code = "import time; print('first', flush=True); time.sleep(30)"
+        place = self.place()
+        before = self.commands()
+        env = dict(self.d.env(), CLOCHE_URL="unix:" + self.d.sock, CLOCHE_DAEMON="on")
+        with subprocess.Popen([cl.CLOCHE, "code", "-e", code], env=env, cwd=place, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as child:
+            self.assertEqual(child.stdout.readline(), b"first\n")
+            child.send_signal(signal.SIGTERM)
+            self.assertEqual(child.wait(60), 143)
+        self.assertEqual(self.commands() - before, 1)
+
+    def test_a_signal_is_passed_on(self):
+        """Also while the daemon works: the run then is one of the launcher's."""
+        self.warm_up()
+        code = "import time\ntime.sleep(30)"
+        env = dict(self.d.env(), CLOCHE_URL="unix:" + self.d.sock, CLOCHE_DAEMON="on")
+        for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGUSR1, 138)):
+            before = self.commands()
+            with self.subTest(number), subprocess.Popen(
+                    [cl.CLOCHE, "code", "--empty", "-e", code], env=env, stdin=subprocess.DEVNULL,
+                    stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as child:
+                harness.until(lambda n=before: self.commands() > n, "the command")
+                child.send_signal(number)
+                self.assertEqual(child.wait(60), status)
+
     def test_doubts_are_cold(self):
         self.warm_up()
         for args in (
-            ["code", "-e", "pass"], ["code", "--empty", "--no-daemon", "-e", "pass"],
+            ["code", "--empty", "--no-daemon", "-e", "pass"],
             ["code", "--empty", "--lang", "bash", "-e", "true"], ["code", "--empty", "--hostname", "x", "-e", "pass"],
             ["code", "--empty", "--require", "seccomp", "-e", "pass"],
             ["run", "--empty", "--capture", "*", "true"], ["run", "--empty", "--mount", "/usr/share:/mnt", "true"],
