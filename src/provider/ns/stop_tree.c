@@ -92,16 +92,34 @@ void stop_tree_begin(struct stop_tree *h, pid_t top)
 	*h = (struct stop_tree){.own = p.items, .own_count = kept};
 }
 
+/*
+ * Who has vforked waits in the kernel until the child executes, which a stopped child does not. The parent has the
+ * signal then, so it stops before its program goes on.
+ */
+static bool waits_for_stopped(pid_t pid)
+{
+	struct pids below = {0};
+	bool found = false;
+
+	add_children(&below, pid);
+	for (size_t i = 0; i < below.count && !found; i++)
+		found = stop_tree_is_stopped(below.items[i]);
+	free(below.items);
+	return found;
+}
+
 size_t stop_tree_step(pid_t top, ino_t pid_ns)
 {
 	struct pids p = list_all(top);
 	size_t moving = 0;
 
 	for (size_t i = 0; i < p.count; i++) {
-		if (strchr("TtZX", state_of(p.items[i])))
+		char state = state_of(p.items[i]);
+
+		if (strchr("TtZX", state))
 			continue;
 		send_signal(p.items[i], pid_ns, SIGSTOP);
-		moving++;
+		moving += state != 'D' || !waits_for_stopped(p.items[i]);
 	}
 	free(p.items);
 	return moving;

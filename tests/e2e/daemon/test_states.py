@@ -64,6 +64,18 @@ class States(Base):
         before = int(box.sh("cat /tmp/n")["stdout"] or 0)
         until(lambda: int(box.sh("cat /tmp/n")["stdout"] or 0) > before, "the counter's going on")
 
+    def test_pause_while_one_waits_for_its_vforked_child(self):
+        """The child opens a pipe that nobody writes to before it executes; until then its parent cannot be stopped."""
+        box = self.box()
+        box.start(cmd=["python3", "-c", "import os; os.mkfifo('/tmp/p'); os.posix_spawn('/bin/echo', ['echo', 'done'], {},"
+                       " file_actions=[(os.POSIX_SPAWN_OPEN, 0, '/tmp/p', os.O_RDONLY, 0),"
+                       " (os.POSIX_SPAWN_OPEN, 1, '/tmp/said', os.O_WRONLY | os.O_CREAT, 0o600)])"])
+        until(lambda: box.sh("[ -p /tmp/p ] && grep -l '^State:.D' /proc/[0-9]*/status")["stdout"], "the parent's waiting")
+        self.assertEqual(self.pause(box)["state"], "paused")
+        self.assertEqual(box.post("/resume").json["state"], "running")
+        said = box.sh(": >/tmp/p; until grep done /tmp/said; do sleep 0.01; done")
+        self.assertEqual(said["stdout"], "done\n", said)
+
     def test_auto_resume(self):
         box = self.box(auto_resume=True)
         self.pause(box)
