@@ -208,8 +208,8 @@ test_lies() {
 	kill $canary
 }
 
-serve() { # starts a daemon and waits until it answers; leaves $daemon
-	cloche serve --listen "unix:$T/run/cloche.sock" >>"$T/log" 2>&1 </dev/null &
+serve() { # starts a daemon, by a command if there is one, and waits until it answers; leaves $daemon
+	"$@" cloche serve --listen "unix:$T/run/cloche.sock" >>"$T/log" 2>&1 </dev/null &
 	daemon=$!
 	for _ in $(seq 300); do
 		timeout 20 cloche ps >/dev/null 2>&1 && return 0
@@ -259,6 +259,49 @@ test_daemon() {
 	unset CLOCHE_STATE_DIR CLOCHE_RUNTIME_DIR
 }
 
+computes() { # NAME TOKEN OPTIONS...: makes a sandbox that computes once $T/go is there; what it had is in $T/NAME
+	name=$1 token=$2
+	shift 2
+	box=$(CLOCHE_TOKEN=$token CLOCHE_URL=unix:$T/run/cloche.sock cloche create "$@" 2>"$T/err") || return
+	{
+		until [ -e "$T/go" ]; do usleep 20000; done
+		timeout 60 cloche exec "$box" load burn 4000 >"$T/$name" 2>&1
+	} &
+	waits="$waits $!"
+}
+
+owners_share() { # NAME OPTIONS...: one sandbox of an owner beside three of another's
+	what=$1 waits=
+	shift
+	for i in 1 2 3; do computes "share-$i" "$many" "$@"; done
+	computes share-one "$one" "$@"
+	: >"$T/go"
+	# shellcheck disable=SC2086 # a list
+	wait $waits
+	rm "$T/go"
+	cat "$T"/share-* >"$T/out"
+	within "$what: one sandbox beside three of another owner" 38 "$(cat "$T/share-one")" 75
+	within "$what: one of the three" 8 "$(cat "$T/share-1")" 25
+	run rm --all
+	is "$what: rm" 0 "$code"
+}
+
+# Each owner has the same part of the processors, however many sandboxes compute for it: those that are made
+# for it are in a cgroup of the owner, those from the pool have weights. One processor is theirs.
+test_owners() {
+	[ "$MODE" != plain ] && command -v cloched >/dev/null || return
+	export CLOCHE_STATE_DIR="$T/state" CLOCHE_RUNTIME_DIR="$T/run"
+	serve taskset 1
+	verdict "the daemon serves on one processor" $?
+	many=$(cloche token create many | tail -n 1) one=$(cloche token create one | tail -n 1)
+	owners_share "groups of owners" --hostname own
+	owners_share "weights"
+	kill -TERM $daemon
+	wait $daemon
+	is "the daemon of owners ends" 0 $?
+	unset CLOCHE_STATE_DIR CLOCHE_RUNTIME_DIR
+}
+
 run run -- true # what is made once and kept is no leak
 state >"$T/before"
 test_layers
@@ -270,6 +313,7 @@ test_kill
 test_files
 test_attacks
 test_daemon
+test_owners
 test_lies
 run run -- true # sweeps what a killed cloche left
 for _ in 1 2 3 4 5 6 7 8 9 10; do
