@@ -23,6 +23,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import stage as staging  # noqa: E402
@@ -227,19 +228,20 @@ class Removal:
 
 
 def cgroups():
-    found = set()
+    """Those of enclosed runs: their names begin with another pid namespace than ours."""
+    ours, found = "cloche-%d-" % os.stat("/proc/self/ns/pid").st_ino, set()
     for top in glob.glob("/sys/fs/cgroup/*/") + ["/sys/fs/cgroup/"]:
         for depth in ("", "*/", "*/*/"):
-            found.update(glob.glob(top + depth + "cloche-*/"))
-    return found
+            found.update(glob.glob(top + depth + "cloche-[0-9]*-[0-9]*/"))
+    return {path for path in found if not os.path.basename(path[:-1]).startswith(ours)}
 
 
 def remove_cgroups(paths, uid):
     """A lie can keep cloche from tidying up; the namespaces are gone, so nobody is in there. Those of
-    others may be about to be used: the same goes on as another user."""
+    others may be about to be used, but not for seconds."""
     for path in sorted(paths, reverse=True):
         try:
-            if os.stat(path).st_uid == uid:
+            if os.stat(path).st_uid == uid and time.time() - os.stat(path).st_ctime > 5:
                 os.rmdir(path)
         except OSError:
             pass

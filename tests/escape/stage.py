@@ -25,7 +25,7 @@ import tempfile
 import termios
 import time
 
-ORDINARY_UID = 65533
+ORDINARY_UID = int(os.environ.get("CLOCHE_E2E_UID", "65533"))
 EXTRA_GROUP = 65532
 # Neither the caller nor the sandbox: its files are for root only.
 OTHER_UID = 65531
