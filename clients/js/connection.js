@@ -25,6 +25,12 @@ function asError(body, status) {
   }
 }
 
+async function bytes(answer) {
+  const parts = []
+  for await (const part of answer) parts.push(part)
+  return Buffer.concat(parts)
+}
+
 /** The sockets of a daemon of this machine, one's own first. */
 function sockets(env) {
   if (env.CLOCHE_RUNTIME_DIR) return [path.join(env.CLOCHE_RUNTIME_DIR, 'cloche.sock')]
@@ -55,24 +61,29 @@ export class Connection {
       : { hostname: parsed.hostname.replace(/^\[|\]$/g, ''), port: parsed.port || undefined }
   }
 
-  /** The bytes of an answer; an answer that is an error is thrown. */
-  request(method, where, body, { headers = {}, signal } = {}) {
+  /** An answer whose body is still to be read; one that is an error is thrown. */
+  open(method, where, body, { headers = {}, signal } = {}) {
     const options = { ...this.target, method, path: this.prefix + where, headers: { ...headers }, signal }
     if (this.token) options.headers.authorization = 'Bearer ' + this.token
     if (body !== undefined) options.headers['content-length'] = Buffer.byteLength(body)
     return new Promise((resolve, reject) => {
-      const failed = (error) => reject(signal?.aborted ? error
-        : new ClocheError(`no answer from ${this.url}: ${error.message}`, { kind: 'unreachable' }))
       const request = this.client.request(options, (answer) => {
-        const parts = []
-        answer.on('data', (part) => parts.push(part)).on('error', failed).on('end', () => {
-          const data = Buffer.concat(parts)
-          if (answer.statusCode >= 400) reject(asError(data, answer.statusCode))
-          else resolve(data)
-        })
+        if (answer.statusCode < 400) resolve(answer)
+        else bytes(answer).then((data) => reject(asError(data, answer.statusCode)), reject)
       })
-      request.on('error', failed).end(body)
-    })
+      request.on('error', reject).end(body)
+    }).catch((error) => this.failed(error, signal))
+  }
+
+  failed(error, signal) {
+    if (error instanceof ClocheError || signal?.aborted) throw error
+    throw new ClocheError(`no answer from ${this.url}: ${error.message}`, { kind: 'unreachable' })
+  }
+
+  /** The bytes of an answer. */
+  async request(method, where, body, options = {}) {
+    const answer = await this.open(method, where, body, options)
+    return bytes(answer).catch((error) => this.failed(error, options.signal))
   }
 
   /** The same for JSON, both ways. */

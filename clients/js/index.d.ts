@@ -1,4 +1,6 @@
 // The request and answer types of the daemon itself are in openapi.d.ts, which is made from its description.
+import type { EventEmitter } from 'node:events'
+import type { Readable, Writable } from 'node:stream'
 import type { components } from './openapi.js'
 
 export type Schemas = components['schemas']
@@ -94,10 +96,23 @@ export interface SandboxStats {
 export function run(request: Record<string, unknown>,
   options?: { connection?: Connection; limits?: Limits; signal?: AbortSignal }): Promise<ExecuteResult>
 
+export class Process extends EventEmitter {
+  readonly pid: number | undefined
+  readonly stdin: Writable
+  readonly stdout: Readable
+  readonly stderr: Readable
+  readonly exitCode: number | null
+  readonly signalCode: number | null
+  readonly killed: boolean
+  kill(signal?: string): boolean
+  wait(): Promise<number>
+}
+
 export class Sandbox {
   readonly id: string
   readonly info: Schemas['Sandbox']
   execute(command: string | string[], args?: string[] | null, options?: ExecuteOptions): Promise<ExecuteResult>
+  spawn(command: string | string[], args?: string[] | null, options?: Omit<ExecuteOptions, 'stdin'>): Process
   writeFile(path: string, content: string | Uint8Array): Promise<void>
   readFile(path: string): Promise<Buffer>
   readFile(path: string, encoding: BufferEncoding): Promise<string>

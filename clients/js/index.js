@@ -8,5 +8,6 @@
 //
 // What cloche could not do is a ClocheError; a program that fails is a result.
 export { ClocheError, Connection, connect } from './connection.js'
+export { Process } from './process.js'
 export { Sandbox, SandboxManager, run } from './sandbox.js'
 export { SandboxedAgentExecutor } from './agents.js'

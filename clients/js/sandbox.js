@@ -1,5 +1,6 @@
 // Sandboxes that live on between commands, and single runs.
 import { callerError, ClocheError, connect } from './connection.js'
+import { Process } from './process.js'
 
 const MB = 1024 * 1024
 
@@ -50,6 +51,9 @@ export function asResult(record) {
 const wordsOf = (command, args) => Array.isArray(command) ? { cmd: [...command, ...args ?? []] }
   : args ? { cmd: [command, ...args] } : { shell: command }
 
+const asCommand = (command, args, { env, cwd, user, timeoutSeconds }) => (
+  { ...wordsOf(command, args), env, cwd, user, ...limitsOf({ timeoutSeconds }) })
+
 /** One run in a sandbox of its own: run({ code: 'print(42)' }), run({ cmd: ['ls'] }), with any field of POST /v1/run. */
 export async function run(request, { connection = connect(), limits, signal } = {}) {
   return asResult(await connection.json('POST', '/v1/run', { ...limitsOf(limits), ...request }, { signal }))
@@ -72,10 +76,15 @@ export class Sandbox {
   }
 
   /** A program and its arguments, or without them a line for a shell. */
-  async execute(command, args, { env, cwd, stdin, user, timeoutSeconds, signal } = {}) {
-    const request = { ...wordsOf(command, args), env, cwd, user, ...limitsOf({ timeoutSeconds }) }
+  async execute(command, args, { stdin, signal, ...options } = {}) {
+    const request = asCommand(command, args, options)
     if (stdin !== undefined) request.stdin_base64 = Buffer.from(stdin).toString('base64')
     return asResult(await this.json('POST', '/exec', request, { signal }))
+  }
+
+  /** The same with streams, at once: stdin, stdout, stderr, kill(), wait(), and the event 'exit'. */
+  spawn(command, args, { signal, ...options } = {}) {
+    return new Process(this, asCommand(command, args, options), signal)
   }
 
   async writeFile(path, content) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Drives our doors with clients that others wrote, unmodified, from npm, and with bad input.
 
-    tests/clients/run.py [PROGRAM...]      all, or those named: e2b.mjs ...
+    tests/clients/run.py [--adapters] [PROGRAM...]      all, or those named: e2b.mjs ...
 
 The packages (package.json, pinned) are installed once into build/clients. One daemon is started, as
 whoever runs this, on a port of its own; each program gets a token of its own and prints the usual
@@ -27,10 +27,13 @@ import harness  # noqa: E402
 import images  # noqa: E402
 import netlab  # noqa: E402
 
-CLIENTS = os.path.join(TOP, "build", "clients")
+ADAPTERS = sys.argv[1:2] == ["--adapters"]  # the frameworks that adapters/ is for
+if ADAPTERS:
+    HERE = os.path.join(TOP, "tests", "adapters")
+CLIENTS = os.path.join(TOP, "build", os.path.basename(HERE))
 SUMMARY = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped")
 PROGRAMS = sorted(os.path.basename(path) for path in glob.glob(os.path.join(HERE, "*.mjs"))
-                  if not path.endswith("/check.mjs")) + ["e2b_bad_input.py"]
+                  if not path.endswith("/check.mjs")) + ([] if ADAPTERS else ["e2b_bad_input.py"])
 SURVIVE = "e2b_survive.mjs"  # in two parts, between which the daemon is killed
 IMAGES = "images.mjs"  # with images that are imported before
 PROVIDER = "provider.mjs"  # a second daemon has its sandboxes run by the first
@@ -56,7 +59,9 @@ def install():
     stamp = os.path.join(CLIENTS, "installed.json")
     os.makedirs(CLIENTS, exist_ok=True)
     if not os.path.exists(stamp) or open(stamp, encoding="utf-8").read() != wanted:
-        shutil.copy(os.path.join(HERE, "package.json"), CLIENTS)
+        for name in ("package.json", ".npmrc"):
+            if os.path.exists(os.path.join(HERE, name)):
+                shutil.copy(os.path.join(HERE, name), CLIENTS)
         try:
             done = subprocess.run(["npm", "install", "--no-audit", "--no-fund", "--ignore-scripts"],
                                   cwd=CLIENTS, stdin=subprocess.DEVNULL, capture_output=True,
@@ -68,8 +73,9 @@ def install():
             return "npm cannot install the packages: " + (lines[-1] if lines else "no reason given")
         with open(stamp, "w", encoding="utf-8") as text:
             text.write(wanted)
-    for path in glob.glob(os.path.join(HERE, "*.mjs")):
+    for path in glob.glob(os.path.join(HERE, "*.mjs")) + [os.path.join(TOP, "tests", "clients", "check.mjs")]:
         shutil.copy(path, CLIENTS)
+    shutil.copytree(os.path.join(TOP, "adapters"), os.path.join(CLIENTS, "adapters"), dirs_exist_ok=True)
     shutil.copytree(os.path.join(TOP, "clients", "js"), os.path.join(CLIENTS, "node_modules", "cloche"), dirs_exist_ok=True)
     return None
 
@@ -316,4 +322,4 @@ def main(wanted):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main(sys.argv[1 + ADAPTERS:]))

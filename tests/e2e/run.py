@@ -220,7 +220,7 @@ def copy_tree(to):
     shutil.copytree(
         HERE, os.path.join(top, "tests", "e2e"), ignore=shutil.ignore_patterns("__pycache__")
     )
-    for name in ("policies", "guest", "clients", "examples", "man", "tests/soak"):
+    for name in ("policies", "guest", "clients", "examples", "adapters", "man", "tests/soak"):
         if os.path.isdir(os.path.join(cl.TOP, name)):
             shutil.copytree(os.path.join(cl.TOP, name), os.path.join(top, name))
     return top

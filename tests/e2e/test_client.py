@@ -416,7 +416,7 @@ class Examples(cl.Case):
     def test_run(self):
         """Each works, or says what has to be installed."""
         for name in ("langchain_tool.py", "deepagents_backend.py"):
-            r = cl.command(sys.executable, os.path.join(cl.TOP, "examples", name),
+            r = cl.command(sys.executable, os.path.join(cl.TOP, "adapters", name),
                            env=cl.caller_env(CLOCHE=cl.CLOCHE, CLOCHE_RUNTIME_DIR=self.dir))
             self.assertEqual(r.code, 0, str(r))
             self.assertRegex(r.out, r"pip install|\d", str(r))
@@ -431,7 +431,7 @@ class Examples(cl.Case):
         self.write("use.py", USE_DEEPAGENTS)
         r = cl.command(sys.executable, os.path.join(self.dir, "use.py"),
                        env=cl.caller_env(CLOCHE=cl.CLOCHE, CLOCHE_RUNTIME_DIR=self.dir,
-                                         PYTHONPATH=os.path.join(cl.TOP, "examples")))
+                                         PYTHONPATH=os.path.join(cl.TOP, "adapters")))
         self.assertEqual((r.code, r.out), (0, "ok\n"), str(r))
 
     def test_old_python(self):

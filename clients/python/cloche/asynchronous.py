@@ -69,5 +69,6 @@ def _forward(owner, attribute, names):
 
 _forward(AsyncSandbox, "sandbox", (
     "write_file", "read_file", "read_text", "list_files", "delete_file", "start", "stop", "destroy",
-    "get_stats", "health_check", "copy_to", "copy_from", "info"))
+    "get_stats", "health_check", "copy_to", "copy_from",
+    "upload_tree", "download_tree", "info"))
 _forward(AsyncSandboxManager, "manager", ("destroy", "destroy_all", "stats", "health_check_all"))

@@ -27,7 +27,8 @@ class Sandbox:
         bytes, of any size. user: a user of the sandbox; without it, its own."""
         raise NotImplementedError
 
-    def write_file(self, path, content):
+    def write_file(self, path, content, mode=None):
+        """mode: of a file that is new, such as 0o755; without it 0o644."""
         raise NotImplementedError
 
     def read_file(self, path, most=None):
@@ -48,6 +49,32 @@ class Sandbox:
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(host_path, flags, 0o644), "wb") as file:
             file.write(data)
+
+    def upload_tree(self, host_path, path):
+        """Copies the files of a directory of the host into a directory inside; links are left out."""
+        for top, _directories, names in os.walk(host_path):
+            inside = posixpath.join(path, os.path.relpath(top, host_path).replace(os.sep, "/"))
+            for name in names:
+                source = os.path.join(top, name)
+                if os.path.isfile(source) and not os.path.islink(source):
+                    with open(source, "rb") as file:
+                        executable = os.fstat(file.fileno()).st_mode & 0o100
+                        self.write_file(posixpath.normpath(posixpath.join(inside, name)), file.read(),
+                                        mode=0o755 if executable else None)
+
+    def download_tree(self, path, host_path):
+        """Copies the files of a directory inside to a directory of the host. The names come from inside:
+        none leads out of that directory, and links and devices are left out."""
+        os.makedirs(host_path, exist_ok=True)
+        for entry in self.list_files(path):
+            name = entry["name"]
+            if name in ("", ".", "..") or "/" in name or "\0" in name:
+                raise ClocheError("%s: the sandbox named a file %r" % (path, name), "system")
+            target = os.path.join(host_path, name)
+            if entry["type"] == "directory" and not os.path.islink(target):
+                self.download_tree(posixpath.join(path, name), target)
+            elif entry["type"] == "file":
+                self.copy_from(posixpath.join(path, name), target)
 
     def __enter__(self):
         return self
@@ -102,8 +129,9 @@ class DaemonSandbox(Sandbox):
         except ClocheError:
             pass
 
-    def write_file(self, path, content):
-        self.daemon.raw("PUT", self._path("/files", path=path), to_bytes(content),
+    def write_file(self, path, content, mode=None):
+        query = {"path": path, "mode": None if mode is None else "%04o" % mode}
+        self.daemon.raw("PUT", self._path("/files", **query), to_bytes(content),
                         {"Content-Type": "application/octet-stream"})
 
     def read_file(self, path, most=None):
@@ -190,8 +218,9 @@ class LocalSandbox(Sandbox):
             raise ClocheError(text, "not_found" if missing else "system")
         return out
 
-    def write_file(self, path, content):
-        self._inside('mkdir -p -- "$(dirname -- "$1")" && cat >"$1"', path, stdin=to_bytes(content))
+    def write_file(self, path, content, mode=None):
+        self._inside('mkdir -p -- "$(dirname -- "$1")" && cat >"$1" && if [ "$2" ]; then chmod "$2" "$1"; fi', path,
+                     "" if mode is None else "%o" % mode, stdin=to_bytes(content))
 
     def read_file(self, path, most=None):
         if most is None:

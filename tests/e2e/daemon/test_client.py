@@ -128,8 +128,8 @@ class Client(harness.Case):
                 "SandboxEnvironment": object, "sandboxenv": lambda name: lambda cls: cls}
         modules = {"inspect_ai": types.ModuleType("inspect_ai"), "inspect_ai.util": types.ModuleType("util")}
         modules["inspect_ai.util"].__dict__.update(stub)
-        sys.path.insert(0, os.path.join(cl.TOP, "examples"))
-        self.addCleanup(sys.path.remove, os.path.join(cl.TOP, "examples"))
+        sys.path.insert(0, os.path.join(cl.TOP, "adapters"))
+        self.addCleanup(sys.path.remove, os.path.join(cl.TOP, "adapters"))
         with mock.patch.dict(sys.modules, modules), mock.patch.dict(os.environ, CLOCHE_URL="unix:" + self.d.sock):
             import inspect_sandbox
             asyncio.run(self.use_inspect(inspect_sandbox, stub))

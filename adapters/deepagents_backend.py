@@ -2,7 +2,7 @@
 """A deepagents backend: the agent's shell and files live in a cloche sandbox.
 
     pip install deepagents ./clients/python
-    python3 examples/deepagents_backend.py
+    python3 adapters/deepagents_backend.py
 """
 import os
 import sys

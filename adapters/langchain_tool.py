@@ -2,7 +2,7 @@
 """A LangChain tool that runs Python in a cloche sandbox.
 
     pip install langchain-core ./clients/python
-    python3 examples/langchain_tool.py
+    python3 adapters/langchain_tool.py
 """
 import asyncio
 import os
