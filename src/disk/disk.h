@@ -43,9 +43,13 @@ struct disk_use {
 	/* Of a disk that nobody writes to and that was frozen when it was copied; others may read it, too. */
 	bool read_only;
 	const unsigned char *key; /* DISK_KEY bytes; NULL: not encrypted */
+	uint32_t owner;		  /* of `d` on a new disk, as an id on disk; 0: DISK_OUTER_ID */
 };
 
-/* A detached mount of `d`. ERR_CONFLICT: the disk is mounted already. */
+/*
+ * A detached mount of `d`. ERR_CONFLICT: the disk is mounted already. A journal that the host's crash has left is
+ * replayed first, also for one that is only read.
+ */
 int disk_mount(const struct disk_use *u, struct err *e);
 
 /* ---- encrypt.c ---- */

@@ -5,6 +5,7 @@
 #include "kern/sys.h"
 #include "kern/userns.h"
 
+#include <endian.h>
 #include <linux/loop.h>
 #include <poll.h>
 #include <sys/file.h>
@@ -60,10 +61,50 @@ static int attach(const struct disk_use *u, char *path, size_t size, struct err 
 	return err_sys(e, "cannot get a loop device");
 }
 
-/* The first mount makes `d`. Nothing inside ever has its owner's id. */
+/* All that the disk has. */
+static int mount_all(const struct disk_use *u, struct err *e)
+{
+	char path[32];
+	const char *options[] = {"source",
+				 path,
+				 "errors",
+				 "remount-ro",
+				 "noinit_itable",
+				 NULL,
+				 u->read_only ? "ro" : NULL,
+				 NULL,
+				 NULL};
+	auto_close int device = -1;
+
+	if (lock_file(u->file, u->read_only, e) < 0)
+		return -1;
+	device = attach(u, path, sizeof(path), e);
+	return device < 0 ? -1 : mount_new("ext4", u->read_only ? MOUNT_READ_ONLY : 0, options, e);
+}
+
+#define INCOMPATIBLE (1024 + 0x60) /* of the superblock: features that a reader has to know */
+#define NEEDS_RECOVERY 4
+
+/* Of a device that is only read no journal can be replayed. */
+static int replay_journal(int file, struct err *e)
+{
+	const struct disk_use use = {.file = file};
+	uint32_t features = 0;
+	auto_close int fs = -1;
+
+	if (pread(file, &features, sizeof(features), INCOMPATIBLE) != (ssize_t)sizeof(features))
+		return err_sys(e, "cannot read a disk");
+	if (!(le32toh(features) & NEEDS_RECOVERY))
+		return 0;
+	fs = mount_all(&use, e);
+	return fs < 0 ? -1 : 0;
+}
+
+/* The first mount makes `d`. If nobody is to own it, nothing inside ever has its owner's id. */
 static int open_top(int fs, const struct disk_use *u, struct err *e)
 {
 	bool is_new = !u->read_only && mkdirat(fs, "d", 0755) == 0;
+	uint32_t owner = u->owner ? u->owner : DISK_OUTER_ID;
 	auto_close int top = -1;
 
 	if (!is_new && !u->read_only && errno != EEXIST)
@@ -71,7 +112,7 @@ static int open_top(int fs, const struct disk_use *u, struct err *e)
 	top = openat(fs, "d", O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 	if (top < 0)
 		return err_sys(e, "the disk has no files");
-	if (is_new && (fchmod(top, 0755) < 0 || fchown(top, DISK_OUTER_ID, DISK_OUTER_ID) < 0))
+	if (is_new && (fchmod(top, 0755) < 0 || fchown(top, owner, owner) < 0))
 		return err_sys(e, "cannot prepare a disk");
 	return disk_unlock(top, u->key, is_new, e);
 }
@@ -97,26 +138,12 @@ static int map_ids(int tree, uint32_t base, struct err *e)
 
 int disk_mount(const struct disk_use *u, struct err *e)
 {
-	char path[32];
-	const char *options[] = {"source",
-				 path,
-				 "errors",
-				 "remount-ro",
-				 "noinit_itable",
-				 NULL,
-				 u->read_only ? "ro" : NULL,
-				 NULL,
-				 NULL};
-	auto_close int device = -1;
 	auto_close int fs = -1;
 	auto_close int tree = -1;
 
-	if (lock_file(u->file, u->read_only, e) < 0)
+	if (u->read_only && replay_journal(u->file, e) < 0)
 		return -1;
-	device = attach(u, path, sizeof(path), e);
-	if (device < 0)
-		return -1;
-	fs = mount_new("ext4", u->read_only ? MOUNT_READ_ONLY : 0, options, e);
+	fs = mount_all(u, e);
 	if (fs < 0 || open_top(fs, u, e) < 0)
 		return -1;
 	tree = mount_clone(fs, "d", u->read_only ? MOUNT_READ_ONLY : 0, e);

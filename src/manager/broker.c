@@ -83,6 +83,7 @@ static void add_question(struct broker *b, const struct ipc *m, broker_done done
 	struct broker_question *a = must_alloc(calloc(1, sizeof(*a)));
 	bool is_long = m->type == IPC_SNAPSHOT || m->type == IPC_SNAPSHOT_KEEP ||
 		       m->type == IPC_SNAPSHOT_READ || m->type == IPC_DISK_READ ||
+		       m->type == IPC_VOLUME_MAKE ||
 		       (m->type == IPC_BOOT && m->boot.disk_type == DISK_IMAGE);
 
 	*a = (struct broker_question){
@@ -134,7 +135,8 @@ void broker_ask_id(struct broker *b, uint32_t type, const char *id, broker_done 
 static bool is_one_of_list(const struct broker_question *a, const struct ipc *m)
 {
 	return (a->type == IPC_SNAPSHOT_LIST && m->type == IPC_SNAPSHOT_IS) ||
-	       (a->type == IPC_SECRET_LIST && m->type == IPC_SECRET_IS);
+	       (a->type == IPC_SECRET_LIST && m->type == IPC_SECRET_IS) ||
+	       (a->type == IPC_VOLUME_LIST && m->type == IPC_VOLUME_IS);
 }
 
 static struct broker_question *take_question(struct broker *b, const struct ipc *m)

@@ -217,6 +217,20 @@ void manager_secret_delete(struct manager *m, const struct caller *who, const ch
 void manager_secrets(struct manager *m, const struct caller *who, const char *name, json_done done,
 		     void *arg);
 
+/* ---- volumes.c: the operator's, and the caller's own ---- */
+struct volume_wish {
+	const char *name, *from; /* from: begin as a copy of this one; or NULL */
+	uint64_t bytes;
+};
+void manager_volume_make(struct manager *m, const struct caller *who, const struct volume_wish *w,
+			 json_done done, void *arg);
+/* what: a name or an id. Refused while a sandbox has it. */
+void manager_volume_delete(struct manager *m, const struct caller *who, const char *what,
+			   json_done done, void *arg);
+/* what NULL: {"volumes":[...]}. */
+void manager_volumes(struct manager *m, const struct caller *who, const char *what, json_done done,
+		     void *arg);
+
 /* ---- images.c: of the daemon's store, and the operator's; names are the caller's own ---- */
 struct image_record;
 /* Resolves spec.image, once: what it means later does not matter. Sets the user that the image wants. */

@@ -172,6 +172,9 @@ struct config {
 	struct config_e2b e2b;
 	struct config_keys keys;
 	uint8_t disk_encrypt; /* CONFIG_UNSET: if there is a master key */
+	/* Volumes that clients make, as snapshots have them. */
+	uint64_t volume_max_bytes, volume_total_bytes;
+	uint32_t volume_max_count;
 	uint32_t secret_count;
 	struct config_secret secrets[CONFIG_ITEMS];
 	struct config_tls tls;

@@ -150,6 +150,9 @@ static const struct config_key keys[] = {
 
 	{"", "disks", SECTION, 0, 0, 0, 0, NULL},
 	{"disks", "encrypt", BOOL, AT(disk_encrypt), 0, 0, NULL},
+	{"disks", "volume_max_bytes", SIZE, AT(volume_max_bytes), MB, 0, "64G"},
+	{"disks", "volume_max_total", SIZE, AT(volume_total_bytes), 0, 0, "256G"},
+	{"disks", "volume_max_count", COUNT, AT(volume_max_count), 0, 1000000, "100"},
 
 	{"", "snapshots", SECTION, 0, 0, 0, 0, NULL},
 	{"snapshots", "max_bytes", SIZE, AT(snapshot_max_bytes), 1024, 0, "4G"},

@@ -27,6 +27,14 @@ struct provider_row;
 struct provider_host;
 struct record_0_1;
 
+/* A volume that is a disk. */
+struct instance_volume {
+	int file; /* locked as it is to be mounted; -1: the volume is a directory of the operator's */
+	uint64_t bytes;
+	bool has_key;
+	unsigned char key[IPC_DISK_KEY_BYTES];
+};
+
 /* One sandbox: allocated and freed by the broker. */
 struct instance {
 	struct provider_host *host;
@@ -36,6 +44,9 @@ struct instance {
 	bool has_disk_key;	/* boot: the disk is encrypted with this; wiped by the row */
 	unsigned char disk_key[IPC_DISK_KEY_BYTES];
 	int disk_from; /* boot: a disk to begin with a copy of; the broker's. -1: none */
+	/* boot: by the volumes of the request; the broker's. NULL: none of them is a disk */
+	struct instance_volume *volumes;
+	uint32_t volume_count;
 	/* What the row needs to adopt it in a later broker. Set by boot, stored by the broker. */
 	unsigned char blob[PROVIDER_BLOB];
 	void *own; /* the row's own state; freed before destroy is answered */

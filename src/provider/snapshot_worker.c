@@ -4,6 +4,7 @@
 #include "kern/sys.h"
 
 #include "disk/disk.h"
+#include "sandbox/plan/plan.h"
 
 #include <linux/fs.h>
 #include <sodium.h>
@@ -116,7 +117,10 @@ static int copy_disk(struct snapshot_worker *c, struct snapshot_worker_result *r
 {
 	struct disk_copy copy = {.from = c->work.in, .to = c->file, .reserves = true};
 
-	return disk_copy(&copy, &r->err);
+	int rc = disk_copy(&copy, &r->err);
+
+	r->made.is_shared = copy.shared;
+	return rc;
 }
 
 /* What was written before is written out first, so that the file system stands still for a short time only. */
@@ -153,6 +157,22 @@ static int pack_disk(struct snapshot_worker *c, struct snapshot_worker_result *r
 	return c->work.root < 0 ? -1 : pack_files(c, r);
 }
 
+/* The first mount makes its top directory, sets who owns that, and how it is encrypted. */
+static int make_volume(struct snapshot_worker *c, struct snapshot_worker_result *r)
+{
+	const struct disk_use use = {
+		.file = c->file, .owner = SANDBOX_UID, .key = c->has_disk_key ? c->disk_key : NULL};
+	auto_close int top = -1;
+
+	if (disk_format(c->file, c->max_bytes, &r->err) < 0)
+		return -1;
+	top = disk_mount(&use, &r->err);
+	if (top < 0)
+		return -1;
+	close_fd(&top);
+	return fsync(c->file) < 0 ? err_sys(&r->err, "cannot write a disk") : 0;
+}
+
 static int empty_trash(struct snapshot_worker *c, struct snapshot_worker_result *r)
 {
 	disk_empty_trash(c->work.root);
@@ -165,9 +185,10 @@ static int do_work(struct snapshot_worker *c, struct snapshot_worker_result *r)
 		const char *verb;
 		int (*work)(struct snapshot_worker *c, struct snapshot_worker_result *r);
 	} verbs[] = {
-		{"pack", pack_files},  {"pack-was", pack_files}, {"check", check_tar},
-		{"take", take_tar},    {"format", format_disk},	 {"copy", copy_disk},
-		{"clone", clone_disk}, {"pack-disk", pack_disk}, {"empty", empty_trash},
+		{"pack", pack_files},	 {"pack-was", pack_files}, {"check", check_tar},
+		{"take", take_tar},	 {"format", format_disk},  {"copy", copy_disk},
+		{"clone", clone_disk},	 {"pack-disk", pack_disk}, {"empty", empty_trash},
+		{"volume", make_volume},
 	};
 
 	for (size_t i = 0; i < ARRAY_LEN(verbs); i++)

@@ -13,13 +13,13 @@ struct snapshot_worker {
 	 * "pack", "pack-was": its output goes to file; "check": file is its input; "take": no helper, in goes to file.
 	 * Of disks: "format": file becomes one of max_bytes; "copy": of in to file, to be written to; "clone": the
 	 * same while the file system that root is in stands still; "pack-disk": "pack" of the disk in;
-	 * "empty": removes what root, on a disk, has in its trash.
+	 * "empty": removes what root, on a disk, has in its trash; "volume": "format", and its first mount.
 	 */
 	struct confined_helper work;
 	int file;
 	int unwanted;	    /* "take": the other end of in, closed in the worker */
 	uint64_t max_bytes; /* 0: no bound */
-	bool has_disk_key;  /* "pack-disk" */
+	bool has_disk_key;  /* "pack-disk", "volume" */
 	unsigned char disk_key[IPC_DISK_KEY_BYTES];
 	uint64_t timeout_ms; /* 0: none */
 	provider_done done;  /* the result has size and digest; the worker has been stopped */

@@ -65,6 +65,9 @@ static const struct ipc_text message_texts[] = {TEXT(message.from),
 						{0}};
 static const struct ipc_text key_texts[] = {TEXT(key.name), TEXT(key.uid), {0}};
 static const struct ipc_text disk_key_texts[] = {TEXT(disk_key.id), TEXT(disk_key.owner), {0}};
+static const struct ipc_text volume_texts[] = {TEXT(volume.id),	  TEXT(volume.owner),
+					       TEXT(volume.name), TEXT(volume.from),
+					       TEXT(volume.key),  {0}};
 static const struct ipc_text no_texts[] = {{0}};
 
 static const struct shape {
@@ -123,6 +126,9 @@ static const struct shape {
 	[IPC_AGENT_KEY] = {sizeof(struct ipc_agent_key), key_texts},
 	[IPC_MESSAGE_IS] = {sizeof(struct agent_message), message_texts},
 	[IPC_AGENT_KEY_IS] = {sizeof(struct ipc_agent_key), key_texts},
+	[IPC_VOLUME_MAKE] = {sizeof(struct ipc_disk_volume), volume_texts},
+	[IPC_VOLUME_LIST] = {0, no_texts},
+	[IPC_VOLUME_DELETE... IPC_VOLUME_IS] = {sizeof(struct ipc_disk_volume), volume_texts},
 };
 
 static const struct shape *shape_of(uint32_t type)

@@ -14,7 +14,7 @@
 #include "wire/egress.h"
 #include "wire/ids.h"
 
-#define IPC_VOLUMES 8
+#define IPC_VOLUMES 8 /* of one sandbox */
 #define IPC_PATH 256
 #define IPC_DISK_KEY_BYTES 64
 #define IPC_ROW 4096
@@ -120,6 +120,11 @@ enum ipc_type {
 	IPC_AGENT_KEY,	    /* ipc_agent_key (name, epoch) -> IPC_AGENT_KEY_IS */
 	IPC_MESSAGE_IS,
 	IPC_AGENT_KEY_IS,
+	/* front to broker, about volumes that are disks (daemon/broker/volumes.c) */
+	IPC_VOLUME_MAKE = 144, /* ipc_disk_volume (owner, name, bytes or from) -> IPC_VOLUME_IS */
+	IPC_VOLUME_LIST,       /* -> one IPC_VOLUME_IS each, then IPC_DONE */
+	IPC_VOLUME_DELETE,     /* ipc_disk_volume (owner, id) -> IPC_DONE */
+	IPC_VOLUME_IS,
 };
 
 struct ipc_volume {
@@ -127,6 +132,17 @@ struct ipc_volume {
 	char sub[IPC_PATH]; /* below it, relative, or "" */
 	char target[IPC_PATH];
 	uint8_t writable;
+};
+
+/* A volume that a client has made: a disk. */
+struct ipc_disk_volume {
+	char id[IPC_ID];
+	char owner[IPC_ID];
+	char name[IPC_NAME]; /* its owner's own */
+	char from[IPC_NAME]; /* it began as a copy of this one; or "" */
+	char key[IPC_ID];    /* it is encrypted with; or "" */
+	uint64_t bytes, created_ms;
+	uint8_t is_shared; /* with the one that it is a copy of: blocks, until either changes */
 };
 
 struct ipc_boot {
@@ -412,6 +428,7 @@ struct ipc {
 		struct ipc_agent agent;
 		struct ipc_image image;
 		struct ipc_agent_key key;
+		struct ipc_disk_volume volume;
 		struct agent_message message;
 		struct audit_entry entry;
 		struct audit_query query;

@@ -9,9 +9,9 @@ import cl
 PAGES = ("cloche.1", "cloche-serve.8")
 VERBS = (
     "run code shell serve create ps exec cp ls cat rm kill stats logs pause resume snapshot fork "
-    "image token secret agent ca audit policy doctor selftest bench mcp hook"
+    "image token secret volume agent ca audit policy doctor selftest bench mcp hook"
 ).split()
-NESTED = (("image", "build"), ("image", "make"), ("image", "pull"), ("image", "export"), ("image", "ls"), ("token", "create"), ("secret", "set"), ("agent", "register"), ("agent", "run"), ("agent", "ls"), ("agent", "trust"), ("ca", "show"), ("audit", "verify"), ("audit", "tail"))
+NESTED = (("image", "build"), ("image", "make"), ("image", "pull"), ("image", "export"), ("image", "ls"), ("token", "create"), ("secret", "set"), ("volume", "create"), ("agent", "register"), ("agent", "run"), ("agent", "ls"), ("agent", "trust"), ("ca", "show"), ("audit", "verify"), ("audit", "tail"))
 # Refused by name.
 NOT_BUILT = {"--audit", "--use-case"}
 

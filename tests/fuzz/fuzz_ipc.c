@@ -30,7 +30,7 @@ static void judge_boot(const struct ipc_boot *b)
 {
 	struct err e = {0};
 
-	if (check_boot(b, &config, "", &e) < 0) {
+	if (check_boot(b, &config, &e) < 0) {
 		PROMISE(e.kind != ERR_NONE);
 		return;
 	}
@@ -40,8 +40,9 @@ static void judge_boot(const struct ipc_boot *b)
 	PROMISE(!config.ceiling.pids || b->limits.pids <= config.ceiling.pids);
 	PROMISE(strcmp(b->image, "host") == 0 && b->level == LEVEL_CONTAINER);
 	for (uint32_t i = 0; i < b->volume_count; i++)
-		PROMISE(!b->volumes[i].writable && b->volumes[i].sub[0] != '/' &&
-			b->volumes[i].target[0] == '/');
+		PROMISE(b->volumes[i].sub[0] != '/' && b->volumes[i].target[0] == '/' &&
+			(!b->volumes[i].writable ||
+			 check_offered_volume(&b->volumes[i], b->owner, "", &config, &e) < 0));
 }
 
 static void judge(const struct ipc *m, size_t size)

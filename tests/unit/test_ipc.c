@@ -177,7 +177,10 @@ static enum err_kind judged(void)
 {
 	struct err e = {0};
 
-	int rc = check_boot(&out.boot, &config, "bot", &e);
+	int rc = check_boot(&out.boot, &config, &e);
+
+	for (uint32_t i = 0; rc == 0 && i < out.boot.volume_count; i++)
+		rc = check_offered_volume(&out.boot.volumes[i], out.boot.owner, "bot", &config, &e);
 
 	assert_int_equal(rc, e.kind ? -1 : 0);
 	return e.kind;
@@ -269,6 +272,7 @@ static void test_volumes(void **state)
 	give_volume(false, NULL);
 	strcpy(out.boot.volumes[0].sub, "/etc");
 	assert_int_equal(judged(), ERR_INVALID);
+	out.boot.volumes[0].sub[0] = '\0';
 	strcpy(out.boot.volumes[0].name, "other");
 	assert_int_equal(judged(), ERR_NOT_FOUND);
 }

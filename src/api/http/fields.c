@@ -439,20 +439,35 @@ bool body_flag(const json_t *body, const char *name)
 	return json_is_true(json_object_get(body, name));
 }
 
-int body_time(const json_t *body, const char *name, uint64_t dflt_ms, uint64_t *ret_ms,
-	      struct err *e)
+/* A text or number as a value of this kind. */
+static int body_parsed(const json_t *body, const char *name,
+		       int (*parse)(const char *text, uint64_t *ret, struct err *e), uint64_t *ret,
+		       struct err *e)
 {
 	struct err inner = {0};
 	char text[64];
 
-	if (!body_has(body, name)) {
-		*ret_ms = dflt_ms;
-		return 0;
-	}
 	if (!as_text(json_object_get(body, name), text, sizeof(text)))
-		return err_field(e, ERR_INVALID, name, "%s: is not a time", name);
-	if (parse_time(text, ret_ms, &inner) < 0)
+		return err_field(e, ERR_INVALID, name, "%s: is too long", name);
+	if (parse(text, ret, &inner) < 0)
 		return err_field(e, inner.kind, name, "%s: %.400s", name, inner.msg);
+	return 0;
+}
+
+int body_time(const json_t *body, const char *name, uint64_t dflt_ms, uint64_t *ret_ms,
+	      struct err *e)
+{
+	if (body_has(body, name))
+		return body_parsed(body, name, parse_time, ret_ms, e);
+	*ret_ms = dflt_ms;
+	return 0;
+}
+
+int body_size(const json_t *body, const char *name, uint64_t dflt, uint64_t *ret, struct err *e)
+{
+	if (body_has(body, name))
+		return body_parsed(body, name, parse_size, ret, e);
+	*ret = dflt;
 	return 0;
 }
 

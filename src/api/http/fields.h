@@ -7,8 +7,8 @@
  *           NEEDED("cmd", BODY_LIST, "the command and its arguments"));
  *   if (body_check(x->json, &table, &e) < 0) ...
  *
- * After body_check every field that is present has its type: of the getters only body_time and body_spec
- * can fail, on values that they parse.
+ * After body_check every field that is present has its type: of the getters only body_time, body_size and
+ * body_spec can fail, on values that they parse.
  */
 #pragma once
 
@@ -96,6 +96,7 @@ int body_choice(const json_t *body, const char *name, const char *const *values,
 bool body_has(const json_t *body, const char *name);
 int body_time(const json_t *body, const char *name, uint64_t dflt_ms, uint64_t *ret_ms,
 	      struct err *e);
+int body_size(const json_t *body, const char *name, uint64_t dflt, uint64_t *ret, struct err *e);
 void body_list(const json_t *body, const char *name, struct list *ret);
 /* As K=V; a name must not be empty. */
 int body_env(const json_t *body, const char *name, struct list *ret, struct err *e);

@@ -141,7 +141,10 @@ static const struct {
 	{"MadeImage", "id:string name:string"},
 	{"MadeImages", "images:[MadeImage] notes:[string]"},
 	{"RemovedImages", "images:integer layers:integer bytes:integer"},
-	{"Volume", "name:string read_only:boolean"},
+	{"VolumeUse", "sandbox:string path:string writable:boolean"},
+	{"Volume", "name:string kind:string read_only:boolean id?:string size_bytes?:integer "
+		   "encrypted?:boolean created_at?:string from?:string shared?:boolean "
+		   "sandboxes?:[VolumeUse]"},
 	{"Volumes", "volumes:[Volume]"},
 };
 
@@ -246,6 +249,9 @@ static const struct {
 	{"POST /v1/images/tag", "tagImage", "201:MadeImages"},
 	{"POST /v1/images/prune", "pruneImages", "200:RemovedImages"},
 	{"GET /v1/volumes", "listVolumes", "200:Volumes"},
+	{"POST /v1/volumes", "createVolume", "201:Volume"},
+	{"GET /v1/volumes/{name}", "getVolume", "200:Volume"},
+	{"DELETE /v1/volumes/{name}", "deleteVolume", "204"},
 };
 
 /* ---- from a type to its schema ---- */

@@ -194,13 +194,11 @@ static void keep_record(struct batch_task *t, const struct result *r, const stru
 
 static int read_budget(struct batch *b, const json_t *budget, struct err *e)
 {
-	const char *bytes = body_text(budget, "net_tx");
 	uint64_t cpu_ms = 0;
 
-	if (body_time(budget, "cpu", 0, &cpu_ms, e) < 0)
+	if (body_time(budget, "cpu", 0, &cpu_ms, e) < 0 ||
+	    body_size(budget, "net_tx", 0, &b->most[BUDGET_NET_TX], e) < 0)
 		return -1;
-	if (bytes && parse_size(bytes, &b->most[BUDGET_NET_TX], e) < 0)
-		return err_field(e, ERR_INVALID, "net_tx", "net_tx: '%.40s' is not a size", bytes);
 	b->most[BUDGET_CPU_MS] = cpu_ms;
 	b->most[BUDGET_MEMORY_MB_MS] = body_count(budget, "memory_seconds", 0) * 1000;
 	return 0;

@@ -205,7 +205,15 @@ static const struct route routes[] = {
 	{"POST", "/v1/images/prune", v1_image_prune, ADMIN, BODY_JSON, ROUTE_OWN_BODY,
 	 "Removes images without a name that nothing uses, and layers of no image",
 	 &v1_empty_table},
-	{"GET", "/v1/volumes", v1_volumes, READ, BODY_NONE, 0, "Lists volumes", NULL},
+	{"GET", "/v1/volumes", v1_volumes, READ, BODY_NONE, 0,
+	 "Lists volumes: the operator's, and one's own", NULL},
+	{"POST", "/v1/volumes", v1_volume_create, RUN, BODY_JSON, 0,
+	 "Makes a volume: a disk that sandboxes share, and that outlives them",
+	 &v1_volume_create_table},
+	{"GET", "/v1/volumes/{name}", v1_volume_get, READ, BODY_NONE, 0, "Shows one, by name or id",
+	 NULL},
+	{"DELETE", "/v1/volumes/{name}", v1_volume_delete, RUN, BODY_NONE, 0,
+	 "Deletes one that no sandbox has", NULL},
 };
 
 const struct door rest_door = {

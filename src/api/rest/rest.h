@@ -40,7 +40,7 @@ void v1_answer_empty(void *arg, json_t *value, const struct err *e);   /* 204 */
 /* ---- handlers, by file ---- */
 typedef void rest_handler(struct exchange *x);
 rest_handler v1_healthz, v1_readyz, v1_metrics, v1_tokens, v1_tokens_refused, v1_policies,
-	v1_volumes, v1_audit; /* system.c */
+	v1_audit; /* system.c */
 rest_handler v1_images, v1_image_inspect, v1_image_pull, v1_image_tag, v1_image_delete,
 	v1_image_prune, v1_image_import, v1_image_export; /* images.c */
 rest_handler v1_openapi;				  /* openapi.c */
@@ -53,7 +53,8 @@ rest_handler v1_logs;					     /* logs.c */
 rest_handler v1_snapshot, v1_fork, v1_snapshots, v1_snapshot_delete, v1_snapshot_get_tar,
 	v1_snapshot_put_tar; /* snapshots.c */
 rest_handler v1_secrets, v1_secret_create, v1_secret_put, v1_secret_get,
-	v1_secret_delete; /* secrets.c */
+	v1_secret_delete;						    /* secrets.c */
+rest_handler v1_volumes, v1_volume_get, v1_volume_create, v1_volume_delete; /* volumes.c */
 rest_handler v1_agents, v1_agent, v1_agent_create, v1_agent_patch, v1_agent_delete,
 	v1_trust; /* agents.c */
 rest_handler v1_message_send, v1_message_read, v1_message_ack, v1_message_verify,
@@ -91,8 +92,8 @@ extern const struct body_table v1_create_table, v1_patch_table, v1_timeout_table
 	v1_fork_table, v1_empty_table, v1_exec_table, v1_stdin_table, v1_signal_table,
 	v1_resize_table, v1_run_table, v1_batch_table, v1_mkdir_table, v1_move_table,
 	v1_chmod_table, v1_search_table, v1_secret_create_table, v1_secret_put_table,
-	v1_volume_table, v1_agent_create_table, v1_agent_patch_table, v1_image_pull_table,
-	v1_image_tag_table, v1_message_table, v1_verify_table;
+	v1_volume_table, v1_volume_create_table, v1_agent_create_table, v1_agent_patch_table,
+	v1_image_pull_table, v1_image_tag_table, v1_message_table, v1_verify_table;
 
 /* ---- agent types (agent_types.c) ---- */
 /* Takes what the broker read; types that are not right are left out. */

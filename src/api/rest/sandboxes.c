@@ -15,11 +15,12 @@
 #define SERVICES_MAX 16
 #define SERVICE_BYTES 2048
 
-const struct body_table v1_volume_table =
-	BODY_TABLE(BODY_ALONE, NEEDED("name", BODY_TEXT, "as the operator named it"),
-		   NEEDED("path", BODY_TEXT, "where it appears inside"),
-		   FIELD("sub", BODY_TEXT, "a directory below it, relative"),
-		   FIELD("writable", BODY_FLAG, "false unless said"));
+const struct body_table v1_volume_table = BODY_TABLE(
+	BODY_ALONE,
+	NEEDED("name", BODY_TEXT, "of one of the caller's own, or as the operator named it"),
+	NEEDED("path", BODY_TEXT, "where it appears inside"),
+	FIELD("sub", BODY_TEXT, "of the operator's: a directory below it, relative"),
+	FIELD("writable", BODY_FLAG, "false unless said"));
 
 const struct body_table v1_create_table = BODY_TABLE(
 	BODY_WITH_SPEC, FIELD("name", BODY_TEXT, "a name for people"),
@@ -29,8 +30,7 @@ const struct body_table v1_create_table = BODY_TABLE(
 	FIELD("idle_timeout", BODY_TIME, "how long nothing may happen in it"),
 	FIELD("on_timeout", BODY_TEXT, "kill (default) or pause"),
 	FIELD("auto_resume", BODY_FLAG, "use of a paused one resumes it"),
-	FIELD("volumes", BODY_ITEMS, "the operator's volumes that it sees",
-	      .items = &v1_volume_table),
+	FIELD("volumes", BODY_ITEMS, "volumes that it sees", .items = &v1_volume_table),
 	FIELD("secrets", BODY_LIST, "names of secrets that its programs use"),
 	FIELD("publish", BODY_LIST,
 	      "ports of the host that lead into it: [ADDRESS:]PORT:PORT, the host's first"),

@@ -1,4 +1,4 @@
-/* What concerns the daemon as a whole: health, metrics, tokens, policies, volumes, audit. */
+/* What concerns the daemon as a whole: health, metrics, tokens, policies, audit. */
 #include "api/rest/rest.h"
 
 #include "api/http/server.h"
@@ -113,21 +113,6 @@ void v1_policies(struct exchange *x)
 	for (size_t i = 0; i < ARRAY_LEN(names); i++)
 		json_array_append_new(all, json_pack("{s:s}", "name", names[i]));
 	exchange_json(x, 200, json_pack("{s:o}", "policies", all));
-}
-
-void v1_volumes(struct exchange *x)
-{
-	const struct config *c = x->api->config;
-	/* A tenant's sandboxes are open to all of its tokens: the name of one counts for nothing. */
-	const char *name = x->caller.token[0] == '@' ? "" : x->caller.name;
-	json_t *all = json_array();
-
-	for (size_t i = 0; i < c->volume_count; i++)
-		if (config_volume_allows(&c->volumes[i], x->caller.token, name))
-			json_array_append_new(all,
-					      json_pack("{s:s, s:b}", "name", c->volumes[i].name,
-							"read_only", c->volumes[i].read_only));
-	exchange_json(x, 200, json_pack("{s:o}", "volumes", all));
 }
 
 /* ---- the audit log ---- */

@@ -14,6 +14,7 @@ static const char overview[] =
 	"  cloche pause | resume | snapshot | fork    sandboxes of the daemon; each has --help\n"
 	"  cloche image pull|import|ls|...            root file systems for `run --image NAME`\n"
 	"  cloche secret set|ls|rm                    secrets that sandboxes use and never see\n"
+	"  cloche volume create|ls|rm                 disks that outlive sandboxes\n"
 	"  cloche agent register|unregister|trust     agents and their trust levels\n"
 	"  cloche token create|ls|revoke              API keys of the daemon\n"
 	"  cloche ca show|renew                       the CA of a daemon with --tls self\n"

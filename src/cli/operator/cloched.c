@@ -44,6 +44,7 @@ static const struct verb_row rows[] = {
 	{"serve", "keep many sandboxes and serve them over HTTP", NULL, cmd_serve},
 	{"image", "root file systems: import, pull, export, ls, rm, prune", &verb_image, NULL},
 	{"secret", "secrets that sandboxes use and never see: set, ls, rm", &verb_secret, NULL},
+	{"volume", "disks that outlive sandboxes: create, ls, rm", &verb_volume, NULL},
 	{"agent", "registered agents: register, unregister, trust", &verb_agent, NULL},
 	{"token", "API keys: create, ls, revoke", &verb_token, NULL},
 	{"ca", "the CA of a daemon with --tls self: show, renew", &verb_ca, NULL},

@@ -187,6 +187,23 @@ int verb_each(struct verb_call *v, struct err *e)
 	return status ? status : printed;
 }
 
+int verb_delete(struct verb_call *v, const char *below, char **names)
+{
+	int status = 0;
+
+	for (; *names; names++) {
+		struct err e = {0};
+		char encoded[1024];
+
+		http_encode(encoded, sizeof(encoded), *names, false);
+		auto_free char *path = str_format("%s%s", below, encoded);
+
+		if (client_call(&v->client, "DELETE", path, NULL, NULL, &e) < 0)
+			status = cli_fail(&e);
+	}
+	return status;
+}
+
 int verb_list(struct verb_call *v, struct err *e)
 {
 	const char *path = strchr(v->verb->request, ' ') + 1;

@@ -96,6 +96,9 @@ int verb_each(struct verb_call *v, struct err *e);
  */
 int verb_list(struct verb_call *v, struct err *e);
 
+/* DELETE of each name below this path ("/v1/secrets/"); all are tried. Returns the exit status. */
+int verb_delete(struct verb_call *v, const char *below, char **names);
+
 /* ---- output ---- */
 
 /* Prints rows, an array of objects; cells are sanitised. */

@@ -32,7 +32,7 @@ static const struct verb_option create_options[] = {
 	{"service", 0, "LINE", "a command that is started with it, and again when it ends; often",
 	 NULL},
 	{"secret", 0, "NAME", "a stored secret that its programs use and never see; often", NULL},
-	{"volume", 'v', "NAME:PATH[:rw]", "a volume of the operator's; often", NULL},
+	{"volume", 'v', "NAME:PATH[:rw]", "a volume, one's own or the operator's; often", NULL},
 	{"require", 0, "LAYER", "refuse without this layer; often", NULL},
 	{"optional", 0, "LAYER", "go on without it; often", NULL},
 	{"json", 0, NULL, "print the whole object, not just the id", NULL},

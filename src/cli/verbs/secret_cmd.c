@@ -94,15 +94,7 @@ static int secret_set_verb(struct verb_call *v, struct err *e)
 
 static int secret_rm(struct verb_call *v, struct err *e)
 {
-	int status = 0;
-
-	for (char **name = v->args; *name; name++) {
-		auto_free char *path = secret_path(*name);
-
-		if (client_call(&v->client, "DELETE", path, NULL, NULL, e) < 0)
-			status = cli_fail(e);
-	}
-	return status;
+	return verb_delete(v, "/v1/secrets/", v->args);
 }
 
 static const struct verb_option set_options[] = {

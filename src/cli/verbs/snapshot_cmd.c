@@ -36,15 +36,7 @@ static char *snapshot_path(const char *what, const char *rest)
 
 static int snapshot_rm(struct verb_call *v, struct err *e)
 {
-	int status = 0;
-
-	for (char **which = v->args + 1; *which; which++) {
-		auto_free char *path = snapshot_path(*which, "");
-
-		if (client_call(&v->client, "DELETE", path, NULL, NULL, e) < 0)
-			status = cli_fail(e);
-	}
-	return status;
+	return verb_delete(v, "/v1/snapshots/", v->args + 1);
 }
 
 static int snapshot_export(struct verb_call *v, struct err *e)

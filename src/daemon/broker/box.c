@@ -60,6 +60,7 @@ static void box_free(struct box *b)
 	secrets_remove(b);
 	network_remove(b);
 	close_fd(&b->i.disk_from);
+	volumes_drop(&b->i);
 	explicit_bzero(b->i.disk_key, sizeof(b->i.disk_key));
 	free(b->destroyers);
 	free(b);

@@ -95,6 +95,7 @@ struct signer_request;
 typedef void signer_done(void *arg, const struct ipc *answer);
 
 struct disk_key;
+struct volume;
 
 /* Of disks that exist: the keys, and by how many each is used. */
 struct disk_keys {
@@ -187,6 +188,11 @@ struct daemon {
 	struct front_side front;
 	struct signer_side signer;
 	struct disk_keys disk_keys;
+	struct volumes_side {
+		struct volume **items;
+		size_t count, room;
+		int dir;
+	} volumes;
 	struct tls_side tls;
 	struct egress_side egress;
 	struct agents_side agents;
@@ -440,6 +446,18 @@ void disk_key_use(struct daemon *d, const char *id);
 void disk_key_drop(struct daemon *d, const char *id);
 /* After a start: which keys are in use. */
 void disk_keys_tell(struct daemon *d);
+
+/* ---- volumes.c: <state>/volumes/ID.img and ID.meta ---- */
+broker_request volume_request_make, volume_request_list, volume_request_delete;
+/* At the start, before keys are counted; removes what is unfinished. */
+void volumes_load(struct daemon *d);
+void volumes_done(struct daemon *d);
+/* Is each volume of the request the operator's, or the owner's own? */
+int volumes_check(const struct daemon *d, const struct ipc_boot *boot, struct err *e);
+/* disk_boot, once the volumes that are disks are locked and their keys there. */
+void volumes_boot(struct box *b, const struct ipc_boot *boot, provider_done done, void *arg);
+/* The boot is over: its mounts keep the locks. */
+void volumes_drop(struct instance *i);
 
 /* ---- publish.c ---- */
 broker_request publish_request;

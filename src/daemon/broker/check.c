@@ -81,18 +81,24 @@ int check_limits(const struct limits *l, const struct config *c, struct err *e)
 	return check_ceiling(l, &c->ceiling, e);
 }
 
-static int check_volume(const struct ipc_volume *v, const char *owner, const char *owner_name,
-			const struct config *c, struct err *e)
+int check_offered_volume(const struct ipc_volume *v, const char *owner, const char *owner_name,
+			 const struct config *c, struct err *e)
 {
-	static const char *const taken[] = {"/proc", "/sys", "/dev", "/run", "/etc", "/usr"};
 	const struct config_volume *known = config_volume_find(c, v->name);
-	char clean[IPC_PATH];
 
 	/* A volume of somebody else answers like one that does not exist (rule 28). */
 	if (!known || !config_volume_allows(known, owner, owner_name))
 		return err_field(e, ERR_NOT_FOUND, "volumes", "volumes: there is no '%s'", v->name);
 	if (v->writable && known->read_only)
 		return err_field(e, ERR_DENIED, "volumes", "volumes: '%s' is read-only", v->name);
+	return 0;
+}
+
+static int check_volume(const struct ipc_volume *v, struct err *e)
+{
+	static const char *const taken[] = {"/proc", "/sys", "/dev", "/run", "/etc", "/usr"};
+	char clean[IPC_PATH];
+
 	if (!path_clean(v->target, clean, sizeof(clean)) || str_equal(clean, "/"))
 		return err_field(e, ERR_INVALID, "volumes",
 				 "volumes: the target must be an absolute path without '..'");
@@ -136,8 +142,7 @@ static int check_image(const char *id, const struct config *c, struct err *e)
 	return err_field(e, ERR_NOT_FOUND, "image", "image: there is no '%s'", id);
 }
 
-int check_boot(const struct ipc_boot *b, const struct config *c, const char *owner_name,
-	       struct err *e)
+int check_boot(const struct ipc_boot *b, const struct config *c, struct err *e)
 {
 	struct limits in_memory;
 
@@ -175,7 +180,7 @@ int check_boot(const struct ipc_boot *b, const struct config *c, const char *own
 	if (b->volume_count > IPC_VOLUMES)
 		return err_field(e, ERR_INVALID, "volumes", "volumes: too many");
 	for (uint32_t i = 0; i < b->volume_count; i++)
-		if (check_volume(&b->volumes[i], b->owner, owner_name, c, e) < 0)
+		if (check_volume(&b->volumes[i], e) < 0)
 			return -1;
 	if (check_limits(&b->limits, c, e) < 0)
 		return -1;

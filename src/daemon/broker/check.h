@@ -5,9 +5,11 @@
 #include "policy/config.h"
 #include "wire/ipc.h"
 
-/* owner_name: of the owner's token, or "". */
-int check_boot(const struct ipc_boot *b, const struct config *c, const char *owner_name,
-	       struct err *e);
+/* All but which volumes there are. */
+int check_boot(const struct ipc_boot *b, const struct config *c, struct err *e);
+/* Does the operator offer this volume to the owner like that? owner_name: of the owner's token, or "". */
+int check_offered_volume(const struct ipc_volume *v, const char *owner, const char *owner_name,
+			 const struct config *c, struct err *e);
 /* Checks that each limit makes sense and is within the operator's ceiling. */
 int check_limits(const struct limits *l, const struct config *c, struct err *e);
 /* Checks one ceiling alone; its members that are 0 bound nothing. */

@@ -105,6 +105,9 @@ static broker_request *const requests[] = {
 	[IPC_MESSAGE_SIGN] = message_request_sign,
 	[IPC_MESSAGE_VERIFY] = message_request_verify,
 	[IPC_AGENT_KEY] = message_request_key,
+	[IPC_VOLUME_MAKE] = volume_request_make,
+	[IPC_VOLUME_LIST] = volume_request_list,
+	[IPC_VOLUME_DELETE] = volume_request_delete,
 };
 
 static bool dispatch_request(struct daemon *d, const struct ipc *m)

@@ -177,12 +177,12 @@ static int may_boot(struct daemon *d, const struct ipc_boot *boot, struct err *e
 {
 	if (d->stopping)
 		return err_set(e, ERR_CONFLICT, "the daemon is being stopped");
-	if (check_boot(boot, d->config, daemon_owner_name(d, boot->owner), e) < 0 ||
-	    check_token(d, boot->owner, &boot->limits, e) < 0)
+	if (check_boot(boot, d->config, e) < 0 || check_token(d, boot->owner, &boot->limits, e) < 0)
 		return -1;
 	if (boot->user_root && check_root(d, boot->owner, e) < 0)
 		return -1;
-	if (agent_check_boot(d, boot, e) < 0 || images_check(d, boot, e) < 0)
+	if (agent_check_boot(d, boot, e) < 0 || images_check(d, boot, e) < 0 ||
+	    volumes_check(d, boot, e) < 0)
 		return -1;
 	if (d->unusable[boot->provider].kind) {
 		*e = d->unusable[boot->provider];
@@ -203,6 +203,7 @@ static void on_booted(void *arg, const struct provider_result *result, const str
 
 	bool is_same_front = r->who.epoch == b->d->front.epoch;
 
+	volumes_drop(&b->i);
 	b->state = BOX_LIVE;
 	b->i.info.started_ms = unix_ms();
 	if (error)
@@ -251,7 +252,7 @@ void box_request_boot(struct daemon *d, struct requester who, const struct ipc *
 		on_booted(request_new(b, who), NULL, &e);
 		return;
 	}
-	disk_boot(b, &m->boot, on_booted, request_new(b, who));
+	volumes_boot(b, &m->boot, on_booted, request_new(b, who));
 }
 
 /* ---- sandboxes that exist ---- */
@@ -381,7 +382,7 @@ static int check_claim(struct box *b, const struct ipc_boot *boot, struct err *e
 {
 	if (!str_equal(b->i.info.owner, "-"))
 		return err_set(e, ERR_CONFLICT, "the sandbox has an owner already");
-	if (check_boot(boot, b->d->config, daemon_owner_name(b->d, boot->owner), e) < 0)
+	if (check_boot(boot, b->d->config, e) < 0)
 		return -1;
 	if (str_equal(boot->owner, "-"))
 		return err_set(e, ERR_INVALID, "the pool claims nothing");

@@ -391,6 +391,7 @@ static int start_daemon(struct daemon *d, struct err *e)
 	daemon_note(d, "daemon.start", d->config->state_dir, "done", "");
 	snapshot_remove_unfinished(d);
 	agents_load(d);
+	volumes_load(d);
 	adopt_all(d);
 	images_sweep(d);
 	if (tls_load(d, d->config, e) < 0 || listeners_open(d, e) < 0)
@@ -438,6 +439,7 @@ static void await_audit(struct daemon *d)
 static void stop_daemon(struct daemon *d)
 {
 	agents_done(d);
+	volumes_done(d);
 	if (!d->loop)
 		return;
 	listeners_close(d);

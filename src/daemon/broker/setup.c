@@ -93,7 +93,8 @@ static int prepare_dirs(struct daemon *d, struct err *e)
 	empty = d->host.boxes_dir < 0 ? -1 : open_dir(d->runtime, "empty", 0755, e);
 	d->snapshots_dir = empty < 0 ? -1 : open_dir(d->state, "snapshots", 0700, e);
 	d->host.disks_dir = d->snapshots_dir < 0 ? -1 : open_dir(d->state, "disks", 0700, e);
-	d->names_dir = d->host.disks_dir < 0 ? -1 : open_dir(d->state, "names", 0700, e);
+	d->volumes.dir = d->host.disks_dir < 0 ? -1 : open_dir(d->state, "volumes", 0700, e);
+	d->names_dir = d->volumes.dir < 0 ? -1 : open_dir(d->state, "names", 0700, e);
 	if (d->names_dir < 0 || fstat(d->state, &st) < 0)
 		return -1;
 	/* The tag depends on the state directory only, so a later daemon has the same one. */

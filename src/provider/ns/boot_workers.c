@@ -121,7 +121,7 @@ static void set_image(struct boot_job *job, const struct config *c, const char *
 }
 
 /* Below the operator's directory, whatever the name (rule 4). */
-static int open_volume(const struct provider_host *h, const struct ipc_volume *v, struct err *e)
+static int open_directory(const struct provider_host *h, const struct ipc_volume *v, struct err *e)
 {
 	const struct config_volume *known = config_volume_find(h->config, v->name);
 	int top, fd;
@@ -135,6 +135,21 @@ static int open_volume(const struct provider_host *h, const struct ipc_volume *v
 		return err_field(e, ERR_NOT_FOUND, "volumes", "volumes: '%s' has no directory '%s'",
 				 v->name, v->sub);
 	return fd;
+}
+
+/* The file of a disk, or a directory. */
+static int open_volume(const struct ns_sandbox *s, uint32_t number, struct boot_job_volume *ret,
+		       struct err *e)
+{
+	const struct instance_volume *v = s->i->volumes ? &s->i->volumes[number] : NULL;
+	int fd;
+
+	if (!v || v->file < 0)
+		return open_directory(s->ns->host, &s->boot->volumes[number], e);
+	*ret = (struct boot_job_volume){.bytes = v->bytes, .has_key = v->has_key};
+	memcpy(ret->key, v->key, sizeof(ret->key));
+	fd = fcntl(v->file, F_DUPFD_CLOEXEC, 3);
+	return fd < 0 ? err_sys(e, "cannot hand over a volume") : fd;
 }
 
 static int send_job(struct boot_worker *w, struct ns_sandbox *s, struct err *e)
@@ -156,7 +171,7 @@ static int send_job(struct boot_worker *w, struct ns_sandbox *s, struct err *e)
 	set_image(&job, h->config, s->boot->image);
 	fds[0] = s->listener;
 	for (uint32_t i = 0; i < s->boot->volume_count; i++) {
-		fds[count] = open_volume(h, &s->boot->volumes[i], e);
+		fds[count] = open_volume(s, i, &job.volumes[i], e);
 		if (fds[count] < 0)
 			goto out;
 		count++;
@@ -170,9 +185,10 @@ static int send_job(struct boot_worker *w, struct ns_sandbox *s, struct err *e)
 	job.has_disk_key = s->i->has_disk_key;
 	memcpy(job.disk_key, s->i->disk_key, sizeof(job.disk_key));
 	rc = message_send(w->sock, &job, sizeof(job), fds, count, e);
-	explicit_bzero(job.disk_key, sizeof(job.disk_key));
 	explicit_bzero(s->i->disk_key, sizeof(s->i->disk_key));
 out:
+	explicit_bzero(job.disk_key, sizeof(job.disk_key));
+	explicit_bzero(job.volumes, sizeof(job.volumes));
 	while (--count > 0)
 		close(fds[count]);
 	return rc;
@@ -198,7 +214,8 @@ static void next_job(struct boot_worker *w)
 			continue;
 		}
 		loop_timer_set(ns->host->loop, &w->timer,
-			       s->boot->disk_type == DISK_IMAGE ? DISK_DEADLINE_MS : DEADLINE_MS);
+			       s->boot->disk_type == DISK_IMAGE || s->i->volumes ? DISK_DEADLINE_MS
+										 : DEADLINE_MS);
 	}
 }
 

@@ -9,7 +9,8 @@
 #include "sandbox/plan/plan.h"
 
 struct boot_volume {
-	int fd; /* O_PATH of the directory, opened by the broker beneath the operator's volume */
+	int fd; /* O_PATH of the directory, opened by the broker beneath the operator's volume; or */
+	uint64_t disk_bytes; /* not 0: a detached mount of a disk for so much (disk/disk.h) */
 	char target[PATH_MAX];
 	bool writable;
 };

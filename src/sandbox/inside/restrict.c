@@ -36,14 +36,16 @@ uint64_t restrict_file_size(const struct limits *l)
 	return l->file_size_bytes ? l->file_size_bytes : l->disk_bytes + (4u << 20);
 }
 
-/* A file in a tmpfs of its own may be as large as that. */
-static uint64_t most_file_bytes(const struct sandbox_spec *s)
+/* A file in a tmpfs or volume of its own may be as large as that. */
+static uint64_t most_file_bytes(const struct plan *p)
 {
-	uint64_t most = restrict_file_size(&s->limits);
+	uint64_t most = restrict_file_size(&p->spec->limits);
 
-	for (uint32_t i = 0; !s->limits.file_size_bytes && i < s->tmpfs_mounts.count; i++)
-		if (s->tmpfs_mounts.items[i].bytes > most)
-			most = s->tmpfs_mounts.items[i].bytes;
+	for (size_t i = 0; !p->spec->limits.file_size_bytes && i < p->bind_count; i++) {
+		uint64_t own = p->binds[i].tmpfs_bytes + p->binds[i].disk_bytes;
+
+		most = own > most ? own : most;
+	}
 	return most;
 }
 
@@ -65,7 +67,7 @@ int restrict_limits(const struct plan *p, struct err *e)
 	const struct limits *l = &p->spec->limits;
 	bool is_warm_host = p->guest && p->guest->warm_host;
 	uint64_t cpu = l->cpu_time_ms / 1000 + 1;
-	uint64_t file = most_file_bytes(p->spec);
+	uint64_t file = most_file_bytes(p);
 
 	/* A core of one byte: 0 would not keep the kernel from starting a handler (core(5)). */
 	if (set_limit(RLIMIT_FSIZE, file, file, e) < 0 || set_limit(RLIMIT_CORE, 1, 1, e) < 0 ||

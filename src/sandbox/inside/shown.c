@@ -144,6 +144,10 @@ static int bind_mount(struct plan *p, const struct bind *b, struct err *e)
 
 	if (b->tmpfs_bytes)
 		return new_tmpfs(p, b->tmpfs_bytes, e);
+	if (b->disk_bytes) {
+		fd = fcntl(b->source.fd, F_DUPFD_CLOEXEC, 3);
+		return fd < 0 ? err_sys(e, "cannot show a volume") : fd;
+	}
 	fd = root_clone_source(&b->source, flags, e);
 	if (fd < 0 || root_map_owner(p, fd, &mine, e) < 0)
 		return -1;

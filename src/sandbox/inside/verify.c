@@ -173,7 +173,10 @@ static bool bind_is_bounded(const struct bind *b)
 
 	if (!b->writable)
 		return true;
-	return b->tmpfs_bytes && statfs(b->target, &fs) == 0 && is_tmpfs_of(&fs, b->tmpfs_bytes);
+	if (bind_is_hosts(b) || statfs(b->target, &fs) < 0)
+		return false;
+	return b->disk_bytes ? disk_is_bounded(&fs, b->disk_bytes)
+			     : is_tmpfs_of(&fs, b->tmpfs_bytes);
 }
 
 static bool writes_are_bounded(const struct plan *p, int scratch)

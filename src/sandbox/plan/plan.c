@@ -70,7 +70,7 @@ static int plan_owner(struct plan *p, const struct stat *st)
 bool plan_writes_to_host(const struct plan *p)
 {
 	for (size_t i = 0; i < p->bind_count; i++)
-		if (p->binds[i].writable && !p->binds[i].tmpfs_bytes)
+		if (p->binds[i].writable && bind_is_hosts(&p->binds[i]))
 			return true;
 	return p->workspace_mode == WORKSPACE_DIRECT;
 }
@@ -494,12 +494,12 @@ int plan_make(struct plan *p, const struct sandbox_request *request, struct err 
 	return environment_make(p, request, e);
 }
 
-/* The directory that the broker opened; pid 1 opens its path again and compares. */
+/* The directory that the broker opened, whose path pid 1 opens again and compares; or the mount of a disk. */
 static int plan_volume(struct plan *p, const struct boot_volume *v, struct err *e)
 {
 	struct bind *b = plan_add_bind(p);
 
-	if (io_fd_path(v->fd, b->source.path, sizeof(b->source.path)) < 0 ||
+	if ((!v->disk_bytes && io_fd_path(v->fd, b->source.path, sizeof(b->source.path)) < 0) ||
 	    fstat(v->fd, &b->source.st) < 0)
 		return err_sys(e, "cannot look at a volume");
 	b->source.fd = fcntl(v->fd, F_DUPFD_CLOEXEC, 3);
@@ -507,7 +507,8 @@ static int plan_volume(struct plan *p, const struct boot_volume *v, struct err *
 		return err_sys(e, "cannot keep a volume open");
 	snprintf(b->target, sizeof(b->target), "%s", v->target);
 	b->writable = v->writable;
-	b->owner = plan_owner(p, &b->source.st);
+	b->disk_bytes = v->disk_bytes;
+	b->owner = v->disk_bytes ? -1 : plan_owner(p, &b->source.st);
 	return 0;
 }
 

@@ -32,8 +32,15 @@ struct bind {
 	bool writable;
 	bool is_tool;	      /* of --tools */
 	uint64_t tmpfs_bytes; /* not 0: a new tmpfs of this size, without a source */
+	uint64_t disk_bytes;  /* not 0: the source's fd is a detached mount of a disk for so much */
 	int owner;	      /* see plan_owner */
 };
+
+/* Does it show a directory of the host's own? */
+static inline bool bind_is_hosts(const struct bind *b)
+{
+	return !b->tmpfs_bytes && !b->disk_bytes;
+}
 
 /* As root: an owner of mounts whose files are to belong to the user inside. */
 struct owner {

@@ -223,8 +223,8 @@ class Keep(Case):
         self.assertEqual(os.listdir(disks), [])
 
 
-class Encrypted(Case):
-    MARK = "a text that must not be found on any disk"
+class Keyed(Case):
+    """Daemons with a master key."""
 
     def key_daemon(self, key="11" * 32, more=""):
         d = harness.Daemon()
@@ -243,6 +243,16 @@ class Encrypted(Case):
     def settings(self, d, key_file, more=""):
         d.config = "keys: {master: {file: %s}%s}\n" % (key_file, more)
 
+    def keys(self, d):
+        with open(os.path.join(d.dir, "state", "keys", "keyring"), "rb") as f:
+            ring = f.read()
+        rows = [ring[i:i + 256] for i in range(64, len(ring), 256)]
+        return [r[4:36].rstrip(b"\0") for r in rows if r[0] == 5]
+
+
+class Encrypted(Keyed):
+    MARK = "a text that must not be found on any disk"
+
     def when_ready(self, d, **options):
         """The signer may need a moment after a start."""
         return until(lambda: self.try_box(d, options), "the signer")
@@ -254,12 +264,6 @@ class Encrypted(Case):
             if "not at hand" in str(error):
                 return None
             raise
-
-    def keys(self, d):
-        with open(os.path.join(d.dir, "state", "keys", "keyring"), "rb") as f:
-            ring = f.read()
-        rows = [ring[i:i + 256] for i in range(64, len(ring), 256)]
-        return [r[4:36].rstrip(b"\0") for r in rows if r[0] == 5]
 
     def contents(self, d):
         found = b""

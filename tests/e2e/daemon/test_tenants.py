@@ -17,7 +17,7 @@ SCOPES = {
     READ: """GET /metrics
         GET /v1/sandboxes  GET /v1/stats  GET {box}  GET {box}/execs  GET {exec}  GET {exec}/stream
         GET {box}/wait  GET {box}/stats  GET {box}/health  GET {box}/logs  GET /v1/events
-        GET /v1/snapshots  GET /v1/policies  GET /v1/images  GET /v1/volumes
+        GET /v1/snapshots  GET /v1/policies  GET /v1/images  GET /v1/volumes  GET /v1/volumes/{name}
         GET {box}/network  GET /v1/secrets  GET /v1/secrets/{name}
         GET /v1/agents  GET /v1/agents/{id}  GET /v1/trust
         GET /v1/agents/{id}/messages  GET /v1/agents/{id}/keys
@@ -31,7 +31,8 @@ SCOPES = {
         GET {box}/ports/{port}  POST {box}/ports/{port}/x
         PUT {box}/network  POST /v1/secrets  PUT /v1/secrets/{name}  DELETE /v1/secrets/{name}
         POST /v1/agents/{id}/messages  DELETE /v1/agents/{id}/messages  POST /v1/agents/{id}/verify
-        DELETE /v1/agent-runs/{id}  POST /v1/tools/call  DELETE /v1/images  POST /v1/images/pull  POST /v1/images/tag""",
+        DELETE /v1/agent-runs/{id}  POST /v1/tools/call  DELETE /v1/images  POST /v1/images/pull  POST /v1/images/tag
+        POST /v1/volumes  DELETE /v1/volumes/{name}""",
     FILES: """GET {box}/files  PUT {box}/files  DELETE {box}/files  POST {box}/files/mkdir
         POST {box}/files/move  POST {box}/files/chmod  POST {box}/files/search  GET {box}/files/tar
         PUT {box}/files/tar  GET {box}/files/watch  GET /v1/snapshots/{id}/tar  PUT /v1/snapshots/{id}/tar

@@ -143,7 +143,36 @@ static int open_disk(const struct boot_job *job, int file, struct boot_result *r
 	return take_fd(&tree);
 }
 
-static int run_job(struct boot_job *job, const int *fds, const struct workshop *shop,
+/* The fds are the caller's; of a disk its mount takes the place of its file. */
+static int open_volumes(struct boot_job *job, int *fds, struct boot_volume *ret, struct err *e)
+{
+	int rc = 0;
+
+	for (uint32_t i = 0; i < job->boot.volume_count; i++) {
+		const struct ipc_volume *v = &job->boot.volumes[i];
+		const struct disk_use use = {.file = fds[i],
+					     .id_base = job->id_base,
+					     .read_only = !v->writable,
+					     .key = job->volumes[i].has_key ? job->volumes[i].key
+									    : NULL};
+
+		if (job->volumes[i].bytes) {
+			int mount = disk_mount(&use, e);
+
+			close(fds[i]);
+			fds[i] = mount;
+			rc = mount < 0 ? -1 : rc;
+		}
+		ret[i] = (struct boot_volume){.fd = fds[i],
+					      .disk_bytes = job->volumes[i].bytes,
+					      .writable = v->writable != 0};
+		snprintf(ret[i].target, sizeof(ret[i].target), "%s", v->target);
+	}
+	explicit_bzero(job->volumes, sizeof(job->volumes));
+	return rc;
+}
+
+static int run_job(struct boot_job *job, int *fds, const struct workshop *shop,
 		   struct boot_result *ret)
 {
 	struct boot_volume volumes[IPC_VOLUMES];
@@ -171,12 +200,8 @@ static int run_job(struct boot_job *job, const int *fds, const struct workshop *
 			return -1;
 		r.disk = &disk;
 	}
-	for (uint32_t i = 0; i < job->boot.volume_count; i++) {
-		volumes[i] = (struct boot_volume){.fd = fds[1 + i],
-						  .writable = job->boot.volumes[i].writable != 0};
-		snprintf(volumes[i].target, sizeof(volumes[i].target), "%s",
-			 job->boot.volumes[i].target);
-	}
+	if (open_volumes(job, fds + 1, volumes, &ret->err) < 0)
+		return -1;
 	if (gives_way(job, shop))
 		(void)setpriority(PRIO_PROCESS, 0, shop->nice + POOL_NICE);
 	boot_mounts_follow(shop->place);

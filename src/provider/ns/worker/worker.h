@@ -15,6 +15,13 @@
 #define BOOT_WORKER_FD_BROKER 3 /* the socket that jobs come from */
 #define BOOT_WORKER_FD_GUEST 4	/* the program of pid 1 */
 
+/* Of a volume that is a disk. */
+struct boot_job_volume {
+	uint64_t bytes; /* 0: it is a directory */
+	uint8_t has_key;
+	unsigned char key[IPC_DISK_KEY_BYTES];
+};
+
 /* To a boot worker, with the listener, the volumes and the disk. */
 struct boot_job {
 	struct ipc_boot boot;
@@ -26,6 +33,7 @@ struct boot_job {
 	char images[CONFIG_PATH + 16]; /* the store that has the id */
 	uint8_t has_disk_key;
 	unsigned char disk_key[IPC_DISK_KEY_BYTES];
+	struct boot_job_volume volumes[IPC_VOLUMES];
 	char cgroup[CGROUP_NAME];
 	uint32_t lanes;		/* of each kind that a warm host starts with */
 	uint32_t preload_count; /* of its interpreter */
