@@ -4,6 +4,7 @@
 #include <math.h>
 
 #define NUMBER_MAX 400
+#define LONG_STRING (64u << 10)
 
 enum state {
 	VALUE,	    /* a value must come */
@@ -163,14 +164,43 @@ static int end_name(struct json_feed *f, struct err *e)
 	return 0;
 }
 
+/* A string of jansson's, which has no call that takes a buffer over. */
+struct known_string {
+	json_t json;
+	char *value;
+	size_t length;
+};
+
+/* A copy would take milliseconds. NULL: jansson keeps strings in another way. */
+static json_t *take_long_string(struct buf *text)
+{
+	json_t *value = json_stringn_nocheck("ab", 2);
+	struct known_string *s = (struct known_string *)value;
+
+	if (!value || s->value != json_string_value(value) || s->length != 2) {
+		json_decref(value);
+		return NULL;
+	}
+	buf_add(text, "", 1);
+	free(s->value);
+	s->length = text->len - 1;
+	s->value = must_alloc(realloc(text->data, text->len));
+	*text = (struct buf){0};
+	return value;
+}
+
+static json_t *make_string(struct buf *text)
+{
+	json_t *value = text->len < LONG_STRING || text->at ? NULL : take_long_string(text);
+
+	return value ? value : json_stringn_nocheck(text->len ? buf_head(text) : "", text->len);
+}
+
 static int end_string(struct json_feed *f, struct err *e)
 {
 	if (!check_utf8(f, true))
 		return fail(f, e, "a string is not UTF-8");
-	if (f->is_name)
-		return end_name(f, e);
-	return place_value(
-		f, json_stringn_nocheck(f->text.len ? buf_head(&f->text) : "", f->text.len), e);
+	return f->is_name ? end_name(f, e) : place_value(f, make_string(&f->text), e);
 }
 
 static void add_character(struct json_feed *f, uint32_t c)

@@ -133,9 +133,35 @@ static void test_bounds(void **state)
 	assert_int_equal(e.kind, ERR_INVALID);
 }
 
+/* A long string is taken over, not copied: it has the length, the end and the bytes that a short one has. */
+static void test_long_strings(void **state)
+{
+	for (size_t len = 60000; len < 400000; len += 66677) {
+		char *text = malloc(len + 64);
+		size_t n = (size_t)sprintf(text, "[\"");
+		json_t *value;
+		const char *found;
+		struct err e = {0};
+
+		memset(text + n, 'a', len);
+		n += len;
+		n += (size_t)sprintf(text + n, "\\n\", \"b\"]");
+		value = read_pieces(text, n, 4096, &e);
+		assert_non_null(value);
+		assert_int_equal(json_string_length(json_array_get(value, 0)), len + 1);
+		found = json_string_value(json_array_get(value, 0));
+		assert_int_equal(strspn(found, "a"), len);
+		assert_string_equal(found + len, "\n");
+		assert_string_equal(json_string_value(json_array_get(value, 1)), "b");
+		json_decref(value);
+		free(text);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_long_strings),
 		cmocka_unit_test(test_as_jansson),
 		cmocka_unit_test(test_bounds),
 	};
