@@ -2,6 +2,7 @@
 #include "api/http/server.h"
 
 #include "api/agent/agent.h"
+#include "api/docker/docker.h"
 #include "api/e2b/e2b.h"
 #include "api/mcp/mcp.h"
 #include "api/rest/rest.h"
@@ -9,8 +10,15 @@
 /* In the order in which they are asked. */
 static const struct door *const doors[] = {
 	/* Requests that name a sandbox and a port are meant for the inside, whatever the path. */
-	&e2b_envd_door, &e2b_interpreter_door, &e2b_port_door, &e2b_control_door, &rest_door,
-	&mcp_door,	&agent_door,
+	&e2b_envd_door,
+	&e2b_interpreter_door,
+	&e2b_port_door,
+	&e2b_control_door,
+	&rest_door,
+	&mcp_door,
+	&agent_door,
+	/* Last: over TCP it gets the paths without a version that no other door has. */
+	&docker_door,
 };
 
 int api_start(struct api *api, struct err *e)
@@ -27,6 +35,7 @@ int api_start(struct api *api, struct err *e)
 void api_stop(struct api *api)
 {
 	server_free(take_ptr(api->server));
+	docker_free(api);
 	rest_free(api->door_state[DOOR_REST]);
 	metrics_free(take_ptr(api->metrics));
 	agent_runs_free(take_ptr(api->agent_runs));

@@ -24,6 +24,7 @@ struct serve_options {
 	const char *config; /* file; NULL: the usual places are searched */
 	struct list listen; /* in place of the file's */
 	const char *tls;    /* "CERT,KEY" or "self", in place of the file's; or NULL */
+	bool docker;	    /* as the setting of this name */
 	bool check_only;
 	const char *
 		ephemeral_dir; /* of an ephemeral daemon (broker/ephemeral.c); NULL: an ordinary one */

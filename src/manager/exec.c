@@ -213,6 +213,9 @@ static void on_exec_frame(void *arg, uint8_t type, const void *payload, size_t l
 		if (x->warm) {
 			x->proven = unpack_u32(&u);
 			x->landlock_abi = (int)unpack_u32(&u);
+		} else if (u.at < u.end) {
+			/* Older guests do not say. */
+			x->cannot = (int)unpack_u32(&u);
 		}
 		exec_feed(x, &x->source);
 		if (x->ops->on_start)
@@ -520,6 +523,16 @@ void exec_credit(void *exec, size_t len)
 
 	if (x->call)
 		call_credit(x->call, len);
+}
+
+void exec_retain(struct exec *x)
+{
+	x->unacked = true;
+}
+
+int exec_errno(const struct exec *x)
+{
+	return x->cannot;
 }
 
 void exec_detach(struct exec *x)

@@ -332,6 +332,10 @@ struct exec_source {
 void exec_feed(struct exec *x, struct exec_source *in);
 /* exec: a struct exec, so that the function fits struct pump. */
 void exec_credit(void *exec, size_t len);
+/* Its end is not acknowledged: the guest keeps the command and its output after it. */
+void exec_retain(struct exec *x);
+/* From on_start on: why the command could not be executed, or 0. */
+int exec_errno(const struct exec *x);
 /* No more callbacks. A command that was started without keep is killed. */
 void exec_detach(struct exec *x);
 /* By id, without an attachment. */

@@ -472,6 +472,7 @@ struct exec {
 	bool warm;
 	layer_set proven; /* warm: proven by the process of this command */
 	int landlock_abi;
+	int cannot;	/* why the command could not be executed, or 0 */
 	bool detached;	/* the owner has left; freed by the callback that is still due */
 	bool answering; /* a callback of the audit or of the broker is due */
 	bool exited, background, unacked;

@@ -602,6 +602,13 @@ struct limits limits_in_memory(const struct limits *l, int disk_type)
 	return in_memory;
 }
 
+void spec_fit_disk(struct sandbox_spec *s)
+{
+	if (!spec_is_set(s, "disk") && s->disk_type == DISK_MEMORY &&
+	    s->limits.disk_bytes > s->limits.memory_bytes)
+		s->limits.disk_bytes = s->limits.memory_bytes / 2;
+}
+
 int spec_finish(struct sandbox_spec *s, struct err *e)
 {
 	struct limits in_memory;

@@ -144,6 +144,8 @@ int spec_set(struct sandbox_spec *s, const char *name, const char *value, struct
 /* Is the user inside uid 0? */
 bool spec_wants_root(const struct sandbox_spec *s);
 bool spec_is_set(const struct sandbox_spec *s, const char *name);
+/* Files are kept in memory: a default disk limit must not exceed a smaller memory limit. Before spec_finish. */
+void spec_fit_disk(struct sandbox_spec *s);
 /* Dependent defaults and cross-field checks. */
 int spec_finish(struct sandbox_spec *s, struct err *e);
 /* The same limits for what is kept in memory only: a disk of its own takes none. */

@@ -544,6 +544,11 @@ void config_socket_path(const struct config *c, char *ret, size_t size)
 	snprintf(ret, size, "%s/cloche.sock", c->runtime_dir);
 }
 
+void config_docker_path(const struct config *c, char *ret, size_t size)
+{
+	snprintf(ret, size, "%s/docker.sock", c->runtime_dir);
+}
+
 void config_token_path(const struct config *c, char *ret, size_t size)
 {
 	snprintf(ret, size, "%s/tokens", c->state_dir);

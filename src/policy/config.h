@@ -179,6 +179,7 @@ struct config {
 	struct config_secret secrets[CONFIG_ITEMS];
 	struct config_tls tls;
 	struct config_network network;
+	bool docker; /* the door that speaks Docker's Engine API, and its socket */
 
 	char agent_types
 		[CONFIG_PATH]; /* a directory of agent types besides the shipped ones; or "" */
@@ -238,4 +239,6 @@ bool config_volume_allows(const struct config_volume *v, const char *token, cons
 
 /* The daemon's Unix socket and its token file, from the finished directories. */
 void config_socket_path(const struct config *c, char *ret, size_t size);
+/* Beside it, the one that speaks Docker's Engine API. */
+void config_docker_path(const struct config *c, char *ret, size_t size);
 void config_token_path(const struct config *c, char *ret, size_t size);

@@ -191,6 +191,8 @@ static const struct config_key keys[] = {
 	{"network", "open", COUNT, AT(network.budget.open), 0, 65536, "1024"},
 	{"network", "requests", COUNT, AT(network.budget.requests), 0, MANY, NULL},
 
+	{"", "docker", BOOL, AT(docker), 0, 0, NULL},
+
 	{"", "e2b", SECTION, 0, 0, 0, 0, NULL},
 	{"e2b", "api_url", TEXT, AT(e2b.api_url), 0, 0, NULL},
 	{"e2b", "sandbox_url", TEXT, AT(e2b.sandbox_url), 0, 0, NULL},

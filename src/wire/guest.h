@@ -67,7 +67,8 @@ enum guest_type {
 	 * str session ("": none), u32 n, n x str argv, u32 n, n x str "K=V" env. With
 	 * GUEST_EXEC_SHELL argv is one string for `/bin/bash -l -c` (or /bin/sh). A named session
 	 * keeps cd, exported variables and functions between its commands; one at a time (EBUSY).
-	 * -> G_OK u32 eid, u32 pid; goes on: G_OUT, G_ERR (u64 seq, bytes), then G_EXIT, G_END.
+	 * -> G_OK u32 eid, u32 pid, u32 exec_errno (0 so far: it runs); goes on: G_OUT, G_ERR (u64 seq,
+	 * bytes), then G_EXIT, G_END.
 	 * A command that cannot be executed is G_OK, and a G_EXIT with exec_errno.
 	 * Input: G_DATA, then G_CLOSE. seq counts bytes of both outputs; the first one is 0.
 	 * A request larger than a frame: G_MORE frames before it on the same stream are put in front.

@@ -289,6 +289,7 @@ struct ipc_died {
 struct ipc_peer {
 	uint32_t uid, gid, pid;
 	uint8_t is_operator; /* may do everything without a token (rule 7) */
+	uint8_t is_docker;   /* came to the socket of the Docker API */
 	char address[48];    /* of a client whose TLS the role tls ends; "": of a Unix socket */
 };
 

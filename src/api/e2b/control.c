@@ -376,5 +376,5 @@ static const struct route routes[] = {
 };
 
 const struct door e2b_control_door = {
-	DOOR_E2B, "e2b", routes, ARRAY_LEN(routes), NULL, e2b_error, NULL, NULL,
+	DOOR_E2B, "e2b", routes, ARRAY_LEN(routes), NULL, e2b_error, NULL, NULL, NULL,
 };

@@ -122,5 +122,5 @@ static void envd_error(struct exchange *x, int status, const struct err *e)
 }
 
 const struct door e2b_envd_door = {
-	DOOR_E2B, "e2b", routes, ARRAY_LEN(routes), claims_envd, envd_error, NULL, e2b_admit,
+	DOOR_E2B, "e2b", routes, ARRAY_LEN(routes), claims_envd, envd_error, NULL, e2b_admit, NULL,
 };

@@ -288,6 +288,6 @@ static void interpreter_error(struct exchange *x, int status, const struct err *
 }
 
 const struct door e2b_interpreter_door = {
-	DOOR_E2B,	   "e2b", routes,    ARRAY_LEN(routes), claims_interpreter,
-	interpreter_error, NULL,  e2b_admit,
+	DOOR_E2B, "e2b",     routes, ARRAY_LEN(routes), claims_interpreter, interpreter_error,
+	NULL,	  e2b_admit, NULL,
 };

@@ -57,5 +57,6 @@ static void port_error(struct exchange *x, int status, const struct err *e)
 }
 
 const struct door e2b_port_door = {
-	DOOR_E2B, "e2b", routes, ARRAY_LEN(routes), claims_other_port, port_error, NULL, e2b_admit,
+	DOOR_E2B, "e2b",     routes, ARRAY_LEN(routes), claims_other_port, port_error,
+	NULL,	  e2b_admit, NULL,
 };

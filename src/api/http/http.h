@@ -67,10 +67,10 @@ struct api {
 	struct metrics *metrics;
 	struct server *server;
 	struct api_roles roles;
-	void *door_state[4]; /* by enum door_id: for the door's own use; DOOR_AGENT has none */
+	void *door_state[5]; /* by enum door_id: for the door's own use; DOOR_AGENT has none */
 };
 
-enum door_id { DOOR_REST, DOOR_E2B, DOOR_MCP, DOOR_AGENT, DOOR_COUNT };
+enum door_id { DOOR_REST, DOOR_E2B, DOOR_MCP, DOOR_AGENT, DOOR_DOCKER, DOOR_COUNT };
 
 enum body_mode {
 	BODY_NONE,     /* a body that is not empty is refused */
@@ -113,7 +113,7 @@ static inline const char *route_query(const struct route *r)
 
 struct door {
 	enum door_id id;
-	const char *name; /* "rest" "e2b" "mcp" */
+	const char *name; /* "rest" "e2b" "mcp" "docker" */
 	const struct route *routes;
 	size_t route_count;
 	/* NULL: whatever its table names. Doors are asked in the order of server_add_door. */
@@ -128,6 +128,8 @@ struct door {
 	 * exchange_admit, or answers. NULL: these routes stay open.
 	 */
 	void (*admit)(struct exchange *x);
+	/* The path as the table has it, without a version in front; NULL: as it was sent. */
+	const char *(*path)(const struct exchange *x);
 };
 
 #define EXCHANGE_PARAMS 4
@@ -159,6 +161,9 @@ struct exchange {
 	void *data; /* the handler's own, see exchange_attach */
 	struct exchange_internal *internal;
 };
+
+/* Did the request come to the socket of the Docker API? */
+bool exchange_is_docker(const struct exchange *x);
 
 /* The sandbox whose agent asks, over its own socket; NULL: it is somebody else. */
 struct sandbox *exchange_agent_box(const struct exchange *x);
@@ -290,6 +295,8 @@ struct upgraded; /* a connection that no longer speaks HTTP */
  */
 typedef void (*upgrade_done)(void *arg, struct upgraded *u, const char *bytes, size_t len);
 void exchange_upgrade(struct exchange *x, upgrade_done on_open, void *arg);
+/* The same with 200, for clients that did not ask for an upgrade: the answer ends with the connection. */
+void exchange_take_over(struct exchange *x, upgrade_done on_open, void *arg);
 /* Does not block; for loop_watch. Half-close is not the end (rule 25). */
 int upgraded_fd(const struct upgraded *u);
 void upgraded_close(struct upgraded *u);

@@ -44,7 +44,7 @@
 #define BIG_MAX (16u << 20)
 #define BUFFERED_MAX (512u << 20) /* all bodies held in memory at one time */
 #define DISCARD_MAX (64u << 10)	  /* what is read and thrown away to keep a connection usable */
-#define DOORS_MAX 8
+#define DOORS_MAX 9
 #define IDEMPOTENCY_ID 32	/* bytes of a hash */
 #define COUNTED_MIN (64u << 10) /* smaller answers are bounded by the number of connections */
 
@@ -74,12 +74,13 @@ struct peer {
 	bool in_line; /* of its lane: may be closed to make room */
 	enum peer_state state;
 	bool is_unix, is_operator, is_remote;
-	bool is_tls;   /* the client speaks TLS with the role tls */
-	bool is_known; /* a request was authenticated */
-	bool broken;   /* the socket is of no use: closed at the end of its turn */
-	bool last;     /* nothing is read after this request */
-	bool timed;    /* the deadline of a head runs */
-	bool opening;  /* upgrade_open calls */
+	bool is_docker; /* came to the socket of the Docker API, and reaches that door only */
+	bool is_tls;	/* the client speaks TLS with the role tls */
+	bool is_known;	/* a request was authenticated */
+	bool broken;	/* the socket is of no use: closed at the end of its turn */
+	bool last;	/* nothing is read after this request */
+	bool timed;	/* the deadline of a head runs */
+	bool opening;	/* upgrade_open calls */
 	/* What events and calls said of the socket. */
 	bool can_read, can_write, eof;
 	bool hung_up; /* the client sends no more, or has closed */

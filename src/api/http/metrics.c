@@ -122,7 +122,8 @@ static void write_answers(const struct metrics *m, struct buf *to)
 	static const char *const doors[] = {[DOOR_REST] = "rest",
 					    [DOOR_E2B] = "e2b",
 					    [DOOR_MCP] = "mcp",
-					    [DOOR_AGENT] = "agent"};
+					    [DOOR_AGENT] = "agent",
+					    [DOOR_DOCKER] = "docker"};
 
 	static_assert(ARRAY_LEN(doors) == DOOR_COUNT, "a name per door");
 	add_help(to, "cloche_http_requests_total", "counter", "Requests answered.");

@@ -74,7 +74,7 @@ static void add_framing(struct exchange *x)
 
 	in->no_content = str_equal(x->method, "HEAD") || in->status == 204 || in->status == 304;
 	if (in->is_upgrade) {
-		http1_add_field(&in->pre, "Connection", "Upgrade");
+		http1_add_field(&in->pre, "Connection", in->status == 101 ? "Upgrade" : "close");
 		return;
 	}
 	in->chunked = length < 0 && !in->head.is_old && !in->no_content;

@@ -119,6 +119,18 @@ static int refuse_path(struct exchange *x, int *ret_status, struct err *e)
 		     : err_set(e, ERR_NOT_FOUND, "there is nothing at this path");
 }
 
+/*
+ * An agent in a sandbox has a door of its own, and nobody else has that. Who comes to the socket of the Docker API
+ * reaches that door only.
+ */
+static bool may_reach(const struct exchange *x, const struct door *d)
+{
+	const struct peer *p = x->internal->peer;
+
+	return (d->id == DOOR_AGENT) == (p->agent_box[0] != '\0') &&
+	       (d->id == DOOR_DOCKER || !p->is_docker);
+}
+
 static int find_route(struct exchange *x, int *ret_status, struct err *e)
 {
 	const struct server *s = x->internal->server;
@@ -127,15 +139,14 @@ static int find_route(struct exchange *x, int *ret_status, struct err *e)
 
 	for (size_t i = 0; i < s->door_count; i++) {
 		const struct door *d = s->doors[i];
+		const char *path;
 
-		/* An agent in a sandbox has a door of its own, and nobody else has that. */
-		if ((d->id == DOOR_AGENT) != (x->internal->peer->agent_box[0] != '\0'))
-			continue;
-		if (d->claims && !d->claims(x))
+		if (!may_reach(x, d) || (d->claims && !d->claims(x)))
 			continue;
 		x->door = x->door ? x->door : d;
+		path = d->path ? d->path(x) : x->path;
 		for (size_t j = 0; j < d->route_count; j++) {
-			if (!match_path(d->routes[j].pattern, x->path, NULL))
+			if (!match_path(d->routes[j].pattern, path, NULL))
 				continue;
 			near = near ? near : d;
 			if (!method_fits(&d->routes[j], x->method))
@@ -143,7 +154,7 @@ static int find_route(struct exchange *x, int *ret_status, struct err *e)
 			x->door = d;
 			x->route = &d->routes[j];
 			*ret_status = 400;
-			return match_path(x->route->pattern, x->path, x)
+			return match_path(x->route->pattern, path, x)
 				       ? 0
 				       : err_set(e, ERR_INVALID, "the path is not well encoded");
 		}
@@ -152,12 +163,17 @@ static int find_route(struct exchange *x, int *ret_status, struct err *e)
 		return refuse_path(x, ret_status, e);
 	*ret_status = 405;
 	x->door = near;
-	list_methods(near, x->path, methods, sizeof(methods));
+	list_methods(near, near->path ? near->path(x) : x->path, methods, sizeof(methods));
 	exchange_set_header(x, "Allow", methods);
 	return err_set(e, ERR_INVALID, "this path takes %s", methods);
 }
 
 /* ---- authentication ---- */
+
+bool exchange_is_docker(const struct exchange *x)
+{
+	return x->internal->peer && x->internal->peer->is_docker;
+}
 
 struct sandbox *exchange_agent_box(const struct exchange *x)
 {

@@ -219,6 +219,7 @@ void server_add_peer(struct server *s, int fd, const struct ipc_peer *who)
 	} else {
 		p->is_unix = true;
 		p->is_operator = who->is_operator;
+		p->is_docker = who->is_docker;
 		snprintf(p->address, sizeof(p->address), "unix:uid=%u", who->uid);
 	}
 	add_peer(s, p);

@@ -6,14 +6,14 @@
 #define PIECE (32u << 10)
 #define OUT_MAX (64u << 10) /* waiting for the client before the guest is stopped */
 
-void exchange_upgrade(struct exchange *x, upgrade_done on_open, void *arg)
+static void hand_over(struct exchange *x, int status, upgrade_done on_open, void *arg)
 {
 	struct exchange_internal *in = x->internal;
 
 	exchange_hold(x);
 	exchange_set_endless(x);
 	in->is_upgrade = in->answered = true;
-	in->status = 101;
+	in->status = status;
 	if (x->gone || !in->peer) {
 		on_open(arg, NULL, NULL, 0);
 	} else {
@@ -23,6 +23,16 @@ void exchange_upgrade(struct exchange *x, upgrade_done on_open, void *arg)
 		peer_kick(in->peer);
 	}
 	exchange_release(x);
+}
+
+void exchange_upgrade(struct exchange *x, upgrade_done on_open, void *arg)
+{
+	hand_over(x, 101, on_open, arg);
+}
+
+void exchange_take_over(struct exchange *x, upgrade_done on_open, void *arg)
+{
+	hand_over(x, 200, on_open, arg);
 }
 
 void upgrade_open(struct exchange *x)

@@ -135,14 +135,6 @@ static int take_times(const json_t *body, struct create_options *o, struct err *
 	return 0;
 }
 
-/* Files are kept in memory: a default disk limit must not exceed a smaller memory limit. */
-static void fit_disk(struct sandbox_spec *s)
-{
-	if (!spec_is_set(s, "disk") && s->disk_type == DISK_MEMORY &&
-	    s->limits.disk_bytes > s->limits.memory_bytes)
-		s->limits.disk_bytes = s->limits.memory_bytes / 2;
-}
-
 /* Options that only our own sandboxes can fulfil are refused for those of another service. */
 static int finish_remote(struct sandbox_spec *s, struct err *e)
 {
@@ -180,7 +172,7 @@ int v1_create_options(const json_t *body, const struct body_table *t, struct cre
 		return err_field(e, ERR_UNSUPPORTED, "level",
 				 "level: the daemon gives only container; process is for `cloche "
 				 "run`");
-	fit_disk(&o->spec);
+	spec_fit_disk(&o->spec);
 	if (v1_imply_network(body, &o->spec, e) < 0)
 		return -1;
 	if ((t == &v1_create_table && o->spec.provider == PROVIDER_E2B

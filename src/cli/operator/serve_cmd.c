@@ -7,7 +7,7 @@
 
 static const char usage[] =
 	"usage: cloche serve [--config FILE] [--listen ADDRESS]... [--tls CERT,KEY|self]\n"
-	"                    [--check-config]\n"
+	"                    [--docker] [--check-config]\n"
 	"\n"
 	"Keeps many sandboxes and serves them over HTTP.\n"
 	"  --config FILE     settings, see cloche.conf(5); without it /etc/cloche or\n"
@@ -15,6 +15,7 @@ static const char usage[] =
 	"  --listen ADDRESS  127.0.0.1:7070, [::1]:7070 or unix:/PATH, in place of the file's\n"
 	"  --tls CERT,KEY    TLS on TCP addresses, with this certificate and key (PEM files)\n"
 	"  --tls self        the same with a CA of the daemon's own, which `cloche ca` prints\n"
+	"  --docker          speak Docker's Engine API, too: docker.sock in the runtime directory\n"
 	"  --check-config    read the settings, say what is wrong with them, and end\n";
 
 int cmd_serve(int argc, char **argv)
@@ -22,6 +23,7 @@ int cmd_serve(int argc, char **argv)
 	static const struct option longs[] = {{"config", required_argument, NULL, 'c'},
 					      {"listen", required_argument, NULL, 'l'},
 					      {"tls", required_argument, NULL, 's'},
+					      {"docker", no_argument, NULL, 'd'},
 					      {"check-config", no_argument, NULL, 'n'},
 					      {"private", required_argument, NULL, 'p'},
 					      {"test-front", required_argument, NULL, 't'},
@@ -42,6 +44,9 @@ int cmd_serve(int argc, char **argv)
 			break;
 		case 's':
 			o.tls = optarg;
+			break;
+		case 'd':
+			o.docker = true;
 			break;
 		case 'n':
 			o.check_only = true;

@@ -13,7 +13,7 @@
 #include "wire/ipc_channel.h"
 
 #define BOX_BUCKETS 4096
-#define LISTENERS CONFIG_LISTEN
+#define LISTENERS (CONFIG_LISTEN + 1) /* and that of the Docker API */
 
 /* The front's request that is to be answered. An answer to an earlier front is dropped. */
 struct requester {
@@ -78,6 +78,7 @@ struct broker_listener {
 	int fd;
 	bool is_unix;
 	bool is_passed; /* the service manager keeps it */
+	bool is_docker; /* who connects here speaks Docker's Engine API */
 	char path[128];
 };
 
@@ -161,6 +162,7 @@ struct daemon {
 	char *config_file; /* NULL: defaults only */
 	struct list listen;
 	const char *tls_option; /* of the command line, or NULL */
+	bool docker_option;
 	bool rootless, stopping;
 	uid_t uid; /* our own */
 	gid_t gid;

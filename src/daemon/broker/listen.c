@@ -58,8 +58,9 @@ static const char *refuse_peer(int fd, const struct ucred *who)
 								     : NULL;
 }
 
-static void take_peer(struct daemon *d, int fd)
+static void take_peer(const struct broker_listener *l, int fd)
 {
+	struct daemon *d = l->d;
 	struct ipc m = {.type = IPC_PEER};
 	socklen_t size = sizeof(struct ucred);
 	const char *why;
@@ -80,6 +81,7 @@ static void take_peer(struct daemon *d, int fd)
 	}
 	m.peer = (struct ipc_peer){.uid = who.uid, .gid = who.gid, .pid = (uint32_t)who.pid};
 	m.peer.is_operator = who.uid == geteuid();
+	m.peer.is_docker = l->is_docker;
 	front_news(d, &m, fd);
 }
 
@@ -114,7 +116,7 @@ static void on_peer(void *arg, uint32_t events)
 			pause_listening(l);
 		if (fd < 0)
 			return;
-		take_peer(l->d, fd);
+		take_peer(l, fd);
 	}
 }
 
@@ -292,9 +294,22 @@ static int open_configured(struct daemon *d, struct err *e)
 	return 0;
 }
 
+static int open_docker(struct daemon *d, struct err *e)
+{
+	char path[CONFIG_PATH], text[CONFIG_PATH + 8];
+
+	config_docker_path(d->config, path, sizeof(path));
+	snprintf(text, sizeof(text), "unix:%s", path);
+	if (add_listener(d, text, -1, e) < 0)
+		return -1;
+	d->listeners[d->listener_count - 1].is_docker = true;
+	return 0;
+}
+
 int listeners_open(struct daemon *d, struct err *e)
 {
-	if ((d->service.fd_count ? open_passed : open_configured)(d, e) < 0)
+	if ((d->service.fd_count ? open_passed : open_configured)(d, e) < 0 ||
+	    (d->config->docker && open_docker(d, e) < 0))
 		return -1;
 	write_addresses(d);
 	return 0;

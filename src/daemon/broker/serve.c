@@ -155,6 +155,7 @@ static int load_config(const struct daemon *d, struct config *ret, struct err *e
 	config_init(ret);
 	if (d->config_file && config_load(d->config_file, ret, e) < 0)
 		return -1;
+	ret->docker |= d->docker_option;
 	if (d->tls_option && config_set_tls(ret, d->tls_option, e) < 0)
 		return -1;
 	if (listen->count > CONFIG_LISTEN)
@@ -175,6 +176,7 @@ static const struct fixed_key {
 } fixed_keys[] = {
 	{"listen", offsetof(struct config, listen_count), sizeof(uint32_t)},
 	{"listen", offsetof(struct config, listen), sizeof(((struct config *)0)->listen)},
+	{"docker", offsetof(struct config, docker), sizeof(bool)},
 	{"state_dir", offsetof(struct config, state_dir), CONFIG_PATH},
 	{"runtime_dir", offsetof(struct config, runtime_dir), CONFIG_PATH},
 	{"tls", offsetof(struct config, tls), sizeof(((struct config *)0)->tls)},
@@ -462,6 +464,7 @@ int daemon_serve(const struct serve_options *o)
 	d->config_file = o->config ? str_copy(o->config) : config_find();
 	d->listen = o->listen;
 	d->tls_option = o->tls;
+	d->docker_option = o->docker;
 	d->test_front = o->test_front;
 	d->ephemeral_dir = o->ephemeral_dir;
 	d->rootless = !caps_can_administer();

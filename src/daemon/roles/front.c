@@ -9,6 +9,7 @@
 #include "daemon/roles/front.h"
 
 #include "agent/mail.h"
+#include "api/docker/docker.h"
 #include "api/http/server.h"
 #include "api/rest/rest.h"
 #include "audit/audit.h"
@@ -138,6 +139,7 @@ static void begin_serving(void *front)
 	struct front *f = front;
 
 	f->serving = true;
+	docker_open_all(&f->api);
 	for (size_t i = 0; i < f->early_count; i++)
 		take_connection(f, &f->early[i]);
 	f->early_count = 0;

@@ -139,6 +139,8 @@ void command_attach(struct command *c, struct guest_stream *s, uint64_t from)
 		pack_u32(&b, c->layers);
 		pack_u32(&b, (uint32_t)c->landlock_abi);
 		pack_u8(&b, c->listening);
+	} else {
+		pack_u32(&b, (uint32_t)c->exit.exec_errno);
 	}
 	stream_ok(s, &b);
 }

@@ -1,0 +1,84 @@
+/* What the engine says of itself. */
+#include "api/docker/docker_internal.h"
+
+#include <sys/sysinfo.h>
+#include <sys/utsname.h>
+
+/* Docker's name of the machine's kind. */
+static const char *architecture(const struct utsname *u)
+{
+	return str_equal(u->machine, "x86_64")	  ? "amd64"
+	       : str_equal(u->machine, "aarch64") ? "arm64"
+						  : u->machine;
+}
+
+void docker_ping(struct exchange *x)
+{
+	/* The classic builder is the one that there is. */
+	exchange_set_header(x, "Builder-Version", "1");
+	exchange_set_header(x, "Cache-Control", "no-cache, no-store, must-revalidate");
+	exchange_reply(x, 200, "text/plain; charset=utf-8", "OK", 2);
+}
+
+void docker_version(struct exchange *x)
+{
+	struct utsname u;
+	json_t *all;
+
+	uname(&u);
+	/* Old clients read these members, new ones the details of the component of this name. */
+	all = json_pack("{s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s,s:s}", "Version", CLOCHE_VERSION,
+			"ApiVersion", DOCKER_API, "MinAPIVersion", DOCKER_API_OLDEST, "GitCommit",
+			"-", "GoVersion", "-", "Os", "linux", "Arch", architecture(&u),
+			"KernelVersion", u.release, "BuildTime", "-");
+	json_object_update_new(all, json_pack("{s:{s:s},s:[{s:s,s:s,s:o}]}", "Platform", "Name",
+					      "cloche", "Components", "Name", "Engine", "Version",
+					      CLOCHE_VERSION, "Details", json_copy(all)));
+	exchange_json(x, 200, all);
+}
+
+static json_t *plugins_json(void)
+{
+	return json_pack("{s:[s],s:[s,s],s:n,s:[s]}", "Volume", "local", "Network", "bridge",
+			 "null", "Authorization", "Log", "json-file");
+}
+
+void docker_info(struct exchange *x)
+{
+	unsigned all = 0, running = 0, paused = 0;
+	json_t *images = manager_images(x->api->manager, &x->caller);
+	struct sysinfo s = {0};
+	struct utsname u;
+
+	uname(&u);
+	sysinfo(&s);
+	for (const struct container *c = container_first(x); c; c = c->next) {
+		all++;
+		paused += container_is_paused(c);
+		running += container_is_running(c) && !container_is_paused(c);
+	}
+	exchange_json(
+		x, 200,
+		json_pack("{s:s,s:i,s:i,s:i,s:i,s:i,s:s,s:o,s:b,s:b,s:b,s:s,s:s,s:s,s:s,s:i,s:I,"
+			  "s:s,s:s,s:s,s:s,s:s,s:[s],s:s,s:s,s:{s:{s:s}},s:b,s:[]}",
+			  "ID", manager_epoch(x->api->manager), "Containers", (int)all,
+			  "ContainersRunning", (int)running, "ContainersPaused", (int)paused,
+			  "ContainersStopped", (int)(all - running - paused), "Images",
+			  (int)json_array_size(json_object_get(images, "images")), "Driver",
+			  "overlay2", "Plugins", plugins_json(), "MemoryLimit", 1, "PidsLimit", 1,
+			  "Debug", 0, "KernelVersion", u.release, "OperatingSystem", "cloche",
+			  "OSType", "linux", "Architecture", u.machine, "NCPU", get_nprocs(),
+			  "MemTotal", (json_int_t)((uint64_t)s.totalram * s.mem_unit),
+			  "DockerRootDir", "", "HttpProxy", "", "HttpsProxy", "", "NoProxy", "",
+			  "Name", u.nodename, "SecurityOptions", "name=seccomp,profile=builtin",
+			  "ServerVersion", CLOCHE_VERSION, "DefaultRuntime", "cloche", "Runtimes",
+			  "cloche", "path", "cloche", "LiveRestoreEnabled", 1, "Warnings"));
+	json_decref(images);
+}
+
+void docker_auth(struct exchange *x)
+{
+	docker_fail(x, 501,
+		    "login is not offered: logins of registries are the operator's "
+		    "(image_store.auth_file)");
+}
