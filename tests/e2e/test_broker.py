@@ -401,6 +401,30 @@ class Restart(Case):
                 self.done(b.ask("destroy " + kept))
             self.assertEqual(self.boxes(b), [])
 
+    def boot_workers(self, b):
+        found = []
+        for task in os.listdir("/proc/%d/task" % b.process.pid):
+            with open("/proc/%d/task/%s/children" % (b.process.pid, task), encoding="ascii") as f:
+                found += map(int, f.read().split())
+        return [pid for pid in found if os.readlink("/proc/%d/exe" % pid).endswith("cloche-boot")]
+
+    def test_an_answer_for_an_earlier_front(self):
+        """It is for nobody: the next front counts its requests anew."""
+        with self.broker() as b:
+            workers = self.boot_workers(b)
+            self.assertTrue(workers)
+            for pid in workers:
+                os.kill(pid, signal.SIGSTOP)
+            b.send("boot " + new_id())
+            self.refused(b.ask("stats " + new_id()), puppet.NOT_FOUND)  # so the broker has the other one, too
+            b.line_socket.close()
+            b.connect()
+            b.news(puppet.READY)
+            for pid in workers:
+                os.kill(pid, signal.SIGKILL)
+            puppet.await_true(lambda: "sandbox not booted" in b.log())
+            self.refused(b.ask("stats " + new_id()), puppet.NOT_FOUND)
+
     def test_state_of_somebody_else(self):
         self.need_root()
         state = self.mkdir("theirs")
