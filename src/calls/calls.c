@@ -359,16 +359,22 @@ static void pack_request(struct buf *b, const struct call_request *q)
 	}
 }
 
-static struct guest_call *send_request(struct sandbox *s, const struct call_request *q,
-				       const struct receiver *r, const struct call_ops *ops)
+/* inside: the number of a command, in whose warm sandbox it is done; 0: in the sandbox itself. */
+static struct guest_call *send_request(struct sandbox *s, uint32_t inside,
+				       const struct call_request *q, const struct receiver *r,
+				       const struct call_ops *ops)
 {
 	struct guest_call *g = must_alloc(calloc(1, sizeof(*g)));
 	struct buf b = {0};
 
+	if (inside) {
+		pack_u32(&b, inside);
+		pack_u8(&b, q->type);
+	}
 	pack_request(&b, q);
 	g->type = q->type;
 	g->r = *r;
-	g->call = sandbox_call(s, q->type, buf_head(&b), b.len, ops, g);
+	g->call = sandbox_call(s, inside ? G_INSIDE : q->type, buf_head(&b), b.len, ops, g);
 	buf_done(&b);
 	if (r->pump) {
 		r->pump->from = g->call;
@@ -385,18 +391,24 @@ static struct call *ask_guest(struct sandbox *s, const struct call_request *q, a
 		.on_frame = take_answer, .on_end = end_stream, .on_free = free_call};
 	const struct receiver r = {.done = done, .arg = arg};
 
-	return send_request(s, q, &r, &ops)->call;
+	return send_request(s, 0, q, &r, &ops)->call;
 }
 
-static struct guest_call *open_stream(struct sandbox *s, const struct call_request *q,
-				      const struct receiver *r)
+static struct guest_call *open_inside(struct sandbox *s, uint32_t inside,
+				      const struct call_request *q, const struct receiver *r)
 {
 	static const struct call_ops ops = {.on_frame = take_frame,
 					    .on_end = end_stream,
 					    .on_room = offer_room,
 					    .on_free = free_call};
 
-	return send_request(s, q, r, &ops);
+	return send_request(s, inside, q, r, &ops);
+}
+
+static struct guest_call *open_stream(struct sandbox *s, const struct call_request *q,
+				      const struct receiver *r)
+{
+	return open_inside(s, 0, q, r);
 }
 
 struct call *call_stat(struct sandbox *s, const char *path, bool follow, answer_done done,
@@ -478,13 +490,13 @@ struct call *call_put(struct sandbox *s, const struct file_put *p, answer_done d
 	return g->call;
 }
 
-struct call *call_get(struct sandbox *s, const char *path, size_t most, answer_done done, void *arg)
+struct call *call_get(struct sandbox *s, const struct file_get *f, answer_done done, void *arg)
 {
 	const struct receiver r = {.done = done, .arg = arg};
-	struct guest_call *g =
-		open_stream(s, &(struct call_request){G_READ, "s88", {path}, {0, most}}, &r);
+	const struct call_request q = {G_READ, "s88", {f->path}, {0, f->most}};
+	struct guest_call *g = open_inside(s, f->inside, &q, &r);
 
-	g->most = most;
+	g->most = f->most;
 	return g->call;
 }
 
@@ -502,7 +514,7 @@ struct call *call_search(struct sandbox *s, const struct file_search *f, const s
 	const struct call_request q = {
 		G_SEARCH, "sss14", {f->path, f->glob, f->content}, {flags, f->most}};
 
-	return open_stream(s, &q, r)->call;
+	return open_inside(s, f->inside, &q, r)->call;
 }
 
 struct call *call_watch(struct sandbox *s, const char *path, bool recursive,

@@ -95,9 +95,12 @@ struct file_put {
 };
 /* Writes a whole file from memory. Parents are made; the file is replaced atomically. */
 struct call *call_put(struct sandbox *s, const struct file_put *p, answer_done done, void *arg);
-/* The first `most` bytes of a file; info->size says how long the file is. */
-struct call *call_get(struct sandbox *s, const char *path, size_t most, answer_done done,
-		      void *arg);
+struct file_get {
+	const char *path;
+	size_t most;	 /* bytes from its beginning; info->size says how long the file is */
+	uint32_t inside; /* as in struct file_search */
+};
+struct call *call_get(struct sandbox *s, const struct file_get *f, answer_done done, void *arg);
 
 /* ---- streams ---- */
 struct file_match {
@@ -159,6 +162,7 @@ struct call *call_list(struct sandbox *s, const char *path, uint32_t depth,
 
 struct file_search {
 	const char *path, *glob, *content; /* NULL: any */
+	uint32_t inside; /* in the warm sandbox of this command; 0: in the sandbox itself */
 	bool regex, ignore_case, hidden;
 	uint32_t most;
 };

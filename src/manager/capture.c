@@ -12,7 +12,7 @@ struct capture_run {
 	bool cancelled;
 	bool asking; /* the guest is asked for denials; freed by the answer */
 	uint32_t eid;
-	bool warm;
+	bool warm, holds;
 	layer_set proven;
 	int landlock_abi;
 	char *input, *note;
@@ -24,11 +24,23 @@ struct capture_run {
 	void *arg;
 };
 
+/* At once, not along with the next command: its lane makes no warm sandbox before. */
+static void release_files(const struct capture_run *c)
+{
+	static const struct call_ops nothing = {0};
+	auto_buf struct buf b = {0};
+
+	pack_u32(&b, c->eid);
+	guest_call(c->s, G_ACK, buf_head(&b), b.len, &nothing, NULL);
+}
+
 static void capture_free(struct capture_run *c)
 {
 	head_tail_done(&c->out);
 	head_tail_done(&c->err);
 	result_done(&c->result);
+	if (c->holds && c->eid)
+		release_files(c);
 	sandbox_release(c->s);
 	free(c->input);
 	free(c->note);
@@ -236,6 +248,7 @@ struct capture_run *exec_capture(struct sandbox *s, const struct caller *who,
 		limit = r->output_bytes;
 	*c = (struct capture_run){.s = sandbox_hold(s), .done = done, .arg = arg};
 	c->result.base64 = r->base64;
+	c->holds = r->hold && r->warm != WARM_NOT;
 	c->begun_ns = now_ns();
 	network_mark(s, &c->mark);
 	c->note = r->note ? str_copy(r->note) : NULL;
@@ -251,6 +264,12 @@ struct capture_run *exec_capture(struct sandbox *s, const struct caller *who,
 	c->x->source = (struct exec_source){c->input, r->input_len, c->input != NULL};
 	c->x->unacked = true;
 	return c;
+}
+
+struct sandbox *capture_place(const struct capture_run *c, uint32_t *ret_inside)
+{
+	*ret_inside = c->warm ? c->eid : 0;
+	return c->s;
 }
 
 struct result *capture_result(struct capture_run *c)

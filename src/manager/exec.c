@@ -358,7 +358,7 @@ static void pack_warm(const struct exec_request *r, struct buf *b)
 	struct exec_request command = *r;
 
 	command.shell = NULL;
-	pack_u8(b, (uint8_t)(r->warm - WARM_COMMAND));
+	pack_u8(b, (uint8_t)((r->warm - WARM_COMMAND) | (r->hold ? GUEST_RUN_HOLD : 0)));
 	pack_u8(b, exec_flags(&command));
 	pack_u64(b, r->timeout_ms);
 	pack_str(b, r->cwd);

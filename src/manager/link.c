@@ -69,9 +69,9 @@ struct link {
 
 static bool is_stream(uint8_t type)
 {
-	static const uint8_t types[] = {G_RUN,	  G_FORK,  G_EXEC,    G_ATTACH,	 G_EXECS,
-					G_READ,	  G_WRITE, G_LIST,    G_TAR_OUT, G_TAR_IN,
-					G_SEARCH, G_WATCH, G_CONNECT, G_EVENTS,	 G_ACCEPT};
+	static const uint8_t types[] = {G_RUN,	   G_FORK,   G_EXEC,	G_ATTACH, G_EXECS,  G_READ,
+					G_WRITE,   G_LIST,   G_TAR_OUT, G_TAR_IN, G_SEARCH, G_WATCH,
+					G_CONNECT, G_EVENTS, G_ACCEPT,	G_INSIDE};
 
 	return memchr(types, type, sizeof(types)) != NULL;
 }

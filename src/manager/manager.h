@@ -296,6 +296,7 @@ struct exec_request {
 	enum warm_kind warm; /* run in a warm host */
 	const char *code;    /* as G_RUN has it; Python: argv[0] is the script's path */
 	size_t code_len;
+	bool hold; /* warm, exec_capture only: its files can be read until capture_drop */
 	uint32_t rows, cols;
 	/* exec_capture only: */
 	uint64_t output_bytes; /* kept of each stream; 0: as the sandbox's limits say */
@@ -359,6 +360,8 @@ typedef void (*capture_done)(void *arg, struct capture_run *c, const struct err 
 struct capture_run *exec_capture(struct sandbox *s, const struct caller *who,
 				 const struct exec_request *r, capture_done done, void *arg);
 struct result *capture_result(struct capture_run *c);
+/* The sandbox that the command is in and, if that is a warm host, its number there (else 0). */
+struct sandbox *capture_place(const struct capture_run *c, uint32_t *ret_inside);
 /* What it has printed so far, stdout before stderr; before done only. */
 void capture_peek(const struct capture_run *c,
 		  void (*add)(void *arg, const char *bytes, size_t len), void *arg);

@@ -52,7 +52,8 @@
  * (guest/warm/recheck.c; look() in guest/python/prefork.py).
  *
  * A warm sandbox has one task in its life. When the task ends, the warm sandbox is killed, and with
- * it everything that the task left behind. The lane's user, network, uts and time namespaces and
+ * it everything that the task left behind. If files of it are wanted (GUEST_RUN_HOLD), the lane makes the next
+ * warm sandbox only after they were read, by a worker in the dead one's mount namespace. The lane's user, network, uts and time namespaces and
  * its cgroup are used again, for the same token only, and the record lists them as recycled. A
  * network is used again only if its counters did not move; otherwise the lane makes a new one.
  */

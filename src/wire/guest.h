@@ -127,7 +127,7 @@ enum guest_type {
 	G_DENIALS,
 	/*
 	 * In a warm host (warm/warm.h): runs a command or Python code in a warm sandbox of its own. u8 kind
-	 * (GUEST_RUN_*), u8 flags (GUEST_EXEC_NO_STDIN, _KILL), u64 timeout_ms, str cwd, u32 n, n x str
+	 * (GUEST_RUN_*, GUEST_RUN_HOLD), u8 flags (GUEST_EXEC_NO_STDIN, _KILL), u64 timeout_ms, str cwd, u32 n, n x str
 	 * argv (Python: the script's path, then its arguments), u32 n, n x str "K=V", str code (others: files
 	 * that are placed first, each as path NUL octal mode NUL size NUL bytes)
 	 * -> G_OK u32 eid, u32 pid, u32 layers proven, u32 Landlock ABI, u8 whether notifications are
@@ -150,6 +150,11 @@ enum guest_type {
 	 * goes on as G_CONNECT does. With the first of these requests the guest begins to listen.
 	 */
 	G_ACCEPT,
+	/*
+	 * u32 eid of a run with GUEST_RUN_HOLD, u8 type (G_READ, G_SEARCH), then as that request: the same in the
+	 * command's own warm sandbox, until G_ACK -> as that request
+	 */
+	G_INSIDE,
 	/* ---- both ways ---- */
 	G_DATA = 64,
 	G_CLOSE,  /* no more G_DATA from here */
@@ -181,6 +186,8 @@ enum guest_exec_flags {
 };
 
 enum guest_run { GUEST_RUN_COMMAND, GUEST_RUN_PYTHON, GUEST_RUN_NODE };
+/* With the kind: the files stay until G_ACK, a minute at most after the end. */
+#define GUEST_RUN_HOLD 0x80
 
 enum guest_tar_flags {
 	/*

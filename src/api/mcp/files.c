@@ -351,7 +351,8 @@ void mcp_edit_file(struct mcp_call *c)
 	if (json_string_length(json_object_get(c->args, "old")) == 0)
 		mcp_call_refuse(c, "edit_file: the old text is empty. write_file makes a file.");
 	else
-		mcp_call_guest(c, call_get(c->box, j->path, EDIT_MAX, on_got_to_edit, c));
+		mcp_call_guest(c, call_get(c->box, &(struct file_get){j->path, EDIT_MAX, 0},
+					   on_got_to_edit, c));
 }
 
 /* ---- lists ---- */

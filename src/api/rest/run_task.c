@@ -250,15 +250,17 @@ static void take_next(struct run *r)
 {
 	const struct receiver matches = {.match = on_match, .done = on_searched, .arg = r};
 	struct file_search search = {.path = WORKSPACE, .most = FILES_MAX};
+	struct sandbox *place = capture_place(r->capture, &search.inside);
+	struct file_get get = {.most = CAPTURE_BYTES - r->captured_bytes, .inside = search.inside};
 
 	if (r->glob_at < r->globs.count) {
 		search.glob = r->globs.items[r->glob_at];
 		if (str_starts(search.glob, WORKSPACE "/"))
 			search.glob += strlen(WORKSPACE "/");
-		r->call = call_search(r->s, &search, &matches);
+		r->call = call_search(place, &search, &matches);
 	} else if (r->found_at < r->found.count) {
-		r->call = call_get(r->s, r->found.items[r->found_at],
-				   CAPTURE_BYTES - r->captured_bytes, on_got, r);
+		get.path = r->found.items[r->found_at];
+		r->call = call_get(place, &get, on_got, r);
 	} else {
 		end_run(r);
 	}
@@ -305,6 +307,14 @@ static void on_report(void *arg, const struct answer *a, const struct err *e)
 	take_next(r);
 }
 
+static void take_report(struct run *r)
+{
+	struct file_get get = {.path = "/tmp/" GUARD_REPORT, .most = GUARD_REPORT_BYTES};
+	struct sandbox *place = capture_place(r->capture, &get.inside);
+
+	r->call = call_get(place, &get, on_report, r);
+}
+
 static void on_captured(void *arg, struct capture_run *c, const struct err *e)
 {
 	struct run *r = arg;
@@ -314,8 +324,7 @@ static void on_captured(void *arg, struct capture_run *c, const struct err *e)
 	if (c) {
 		r->has_ended = true;
 		if (r->guard != GUARD_OFF)
-			r->call = call_get(r->s, "/tmp/" GUARD_REPORT, GUARD_REPORT_BYTES,
-					   on_report, r);
+			take_report(r);
 		else
 			take_next(r);
 	} else if (r->warm && warm_is_refusal(e)) {
@@ -587,7 +596,7 @@ static bool files_suit(const struct run *r)
 
 static bool may_be_warm(const struct run *r)
 {
-	return r->choice != WARM_OFF && !r->globs.count && files_suit(r) &&
+	return r->choice != WARM_OFF && files_suit(r) &&
 	       manager_warm_host_suits(r->api->manager, &r->who, &r->options);
 }
 
@@ -631,6 +640,7 @@ static bool start_warm(struct run *r)
 	r->warm = true;
 	request.warm = kind_of_run(r);
 	request.env = env;
+	request.hold = r->globs.count || r->guard != GUARD_OFF;
 	if (request.warm != WARM_PYTHON) {
 		pack_files(r, &files);
 		request.code = buf_head(&files);

@@ -519,6 +519,8 @@ void resize_request(struct guest_stream *s, const struct unpacked_request *r)
 void ack_request(struct guest_stream *s, const struct unpacked_request *r)
 {
 	r->command->acked = true;
+	if (r->command->in_sandbox)
+		warm_host_release(s->guest->warm_host, r->command->eid);
 	stream_ok(s, NULL);
 }
 

@@ -1,6 +1,7 @@
 /* G_READ and G_WRITE: file contents of any size, in constant memory. */
 #include "guest/files/files.h"
 #include "guest/link/request.h"
+#include "guest/link/worker.h"
 
 /* ---- reading ---- */
 
@@ -100,6 +101,34 @@ void read_request(struct guest_stream *s, const struct unpacked_request *q)
 	*r = (struct file_reading){.stream = s, .fd = fd, .offset = offset, .left = q->number[1]};
 	stream_go_on(s, &ops, r);
 	files_answer_stat(s, path, &st);
+}
+
+/* The same by a worker. */
+void read_work(struct work *w, const struct unpacked_request *q)
+{
+	uint64_t offset = q->number[0], left = q->number[1];
+	char bytes[32768];
+	auto_buf struct buf b = {0};
+	struct stat st;
+	auto_close int fd = offset > INT64_MAX ? -1 : open_reading(q->text[0], &st);
+	ssize_t n = 1;
+
+	if (fd < 0)
+		work_error(w, errno, "cannot read %s: %m", q->text[0]);
+	files_pack(&b, q->text[0], &st, AT_FDCWD, q->text[0]);
+	work_ok(w, &b);
+	while (left > 0 && n != 0) {
+		n = pread(fd, bytes, left < sizeof(bytes) ? (size_t)left : sizeof(bytes),
+			  (off_t)offset);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			work_error(w, errno, "cannot read: %m");
+		work_data(w, bytes, (size_t)n);
+		offset += (uint64_t)n;
+		left -= (uint64_t)n;
+	}
+	work_end(w, NULL, 0);
 }
 
 /* ---- writing ---- */

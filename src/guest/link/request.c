@@ -4,6 +4,9 @@
 #include "guest/exec/command.h"
 #include "guest/files/files.h"
 #include "guest/link/worker.h"
+#include "guest/warm/host.h"
+
+static request_unpacker inside_request;
 
 static void ping_request(struct guest_stream *s, const struct unpacked_request *r)
 {
@@ -20,6 +23,7 @@ static const struct row {
 	request_answer *answer;
 	request_unpacker *unpack; /* in place of payload and answer */
 	struct worker_job work;	  /* in place of answer */
+	struct worker_job inside; /* for G_INSIDE; NULL: cannot be done there */
 } rows[] = {
 	[G_CONFIGURE] = {.unpack = configure_request},
 	[G_EXEC] = {.unpack = exec_request},
@@ -32,7 +36,7 @@ static const struct row {
 	[G_EXECS] = {"", .answer = execs_request},
 	[G_ACK] = {"c", .answer = ack_request},
 	[G_INPUT] = {"cBb", .answer = input_request},
-	[G_READ] = {"pqq", .answer = read_request},
+	[G_READ] = {"pqq", .answer = read_request, .inside = {.run = read_work, .goes_on = true}},
 	[G_WRITE] = {"puqb", .answer = write_request},
 	[G_STAT] = {"pb", .answer = stat_request},
 	[G_LIST] = {"pu", .work = {.run = list_work, .goes_on = true}},
@@ -44,7 +48,8 @@ static const struct row {
 	[G_XATTR_LIST] = {"p", .answer = xattr_list_request},
 	[G_TAR_OUT] = {"pb", .work = {.run = tar_out_work, .goes_on = true}},
 	[G_TAR_IN] = {"pb", .work = {.run = tar_in_work, .goes_on = true, .takes_input = true}},
-	[G_SEARCH] = {"pgsbu", .work = {.run = search_work, .goes_on = true}},
+	[G_SEARCH] = {"pgsbu", .work = {.run = search_work, .goes_on = true},
+		      .inside = {.run = search_work, .goes_on = true}},
 	[G_WATCH] = {"pb", .answer = watch_request},
 	[G_CONNECT] = {"u", .answer = connect_request},
 	[G_STATS] = {"", .answer = stats_request},
@@ -52,6 +57,7 @@ static const struct row {
 	[G_EVENTS] = {"", .answer = events_request},
 	[G_DENIALS] = {"u", .answer = denials_request},
 	[G_ACCEPT] = {"", .answer = accept_request},
+	[G_INSIDE] = {.unpack = inside_request},
 };
 
 static void unpack_text(const struct guest *g, struct unpack *u, char letter, char *ret)
@@ -93,6 +99,24 @@ static bool unpack_payload(const struct guest *g, struct unpack *u, const char *
 		}
 	}
 	return unpack_is_done(u);
+}
+
+static bool inside_request(struct guest *g, struct guest_stream *s, struct unpack *u)
+{
+	uint32_t eid = unpack_u32(u), ignored;
+	uint8_t type = unpack_u8(u);
+	struct unpacked_request r;
+	struct worker_job job;
+
+	if (type >= ARRAY_LEN(rows) || !rows[type].inside.run ||
+	    !unpack_payload(g, u, rows[type].payload, &r, &ignored))
+		return false;
+	job = rows[type].inside;
+	if (!warm_host_place(g->warm_host, eid, &job.mounts, &job.lane))
+		stream_error(s, ESRCH, "the files of command %u are gone", eid);
+	else
+		work_start(s, &r, &job);
+	return true;
 }
 
 bool request_is_known(uint8_t type)

@@ -41,4 +41,4 @@ request_answer execs_request, stats_request, events_request, denials_request;
 request_answer read_request, write_request, stat_request, mkdir_request, move_request,
 	remove_request, chmod_request, xattr_set_request, xattr_list_request;
 request_answer watch_request, connect_request, accept_request;
-request_work list_work, search_work, tar_out_work, tar_in_work, move_work, remove_work;
+request_work list_work, search_work, tar_out_work, tar_in_work, move_work, remove_work, read_work;

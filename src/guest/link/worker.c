@@ -4,10 +4,13 @@
  */
 #include "guest/link/worker.h"
 
+#include "kern/caps.h"
 #include "kern/close_async.h"
 
 #include <poll.h>
+#include <sched.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 
 #define FRAME (5u) /* u32 size, u8 type */
 
@@ -282,6 +285,20 @@ bool worker_reaped(struct guest *g, pid_t pid, int status)
 	return false;
 }
 
+/* What lies there is hostile: the kernel decides what this process may reach, as for the sandbox's user. */
+static void enter_sandbox(struct work *w, const struct worker_job *job)
+{
+	auto_close int lane = (int)syscall(SYS_pidfd_open, job->lane, 0);
+	struct err e;
+
+	/* To change the root takes a capability that only the lane's user namespace gives. */
+	if (lane < 0 || setns(lane, CLONE_NEWUSER) < 0 || setns(job->mounts, CLONE_NEWNS) < 0)
+		work_error(w, errno, "cannot enter the sandbox: %m");
+	if (caps_clear(&e) < 0 || !caps_none(false))
+		work_error(w, EPERM, "cannot give up privileges");
+	close(job->mounts);
+}
+
 void work_start(struct guest_stream *s, const struct unpacked_request *r,
 		const struct worker_job *job)
 {
@@ -293,9 +310,15 @@ void work_start(struct guest_stream *s, const struct unpacked_request *r,
 
 	if (pipe2(out, O_CLOEXEC) == 0) {
 		if (!job->takes_input || pipe2(in, O_CLOEXEC) == 0)
-			pid = worker_fork((int[]){in[0] >= 0 ? in[0] : out[1], out[1]}, 2);
+			pid = worker_fork((int[]){in[0] >= 0 ? in[0] : out[1], out[1],
+						  job->lane > 0 ? job->mounts : out[1]},
+					  3);
 		if (pid == 0) {
-			job->run(&(struct work){.in = in[0], .out = out[1]}, r);
+			struct work work = {.in = in[0], .out = out[1]};
+
+			if (job->lane > 0)
+				enter_sandbox(&work, job);
+			job->run(&work, r);
 			_exit(0);
 		}
 		close(out[1]);

@@ -34,6 +34,9 @@ ssize_t work_read(void *work, void *bytes, size_t len);
 struct worker_job {
 	request_work *run;
 	bool goes_on, takes_input;
+	/* lane > 0: done in these namespaces, without any privilege: mounts, and the user namespace of this process. */
+	int mounts;
+	pid_t lane;
 };
 void work_start(struct guest_stream *s, const struct unpacked_request *r,
 		const struct worker_job *job);

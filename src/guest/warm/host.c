@@ -18,6 +18,7 @@
 #define SHRINK_MS 10000
 #define SPARE_NS 30000000000LL /* an extra lane that was not used for so long is stopped */
 #define WAIT_NS 2000000000LL   /* how long a request waits for a warm sandbox, at most */
+#define HOLD_MS 60000	       /* how long the files of an ended task are kept, at most */
 #define QUIET_NS 200000000LL   /* all have been taken for so long: do not wait */
 
 void lane_set_ready(struct lane *s)
@@ -72,9 +73,10 @@ static void clear_sandbox(struct lane *s)
 	close_fd(&s->stat);
 	close_fd(&s->mounts);
 	spawn_close(s->streams, 3);
+	loop_timer_stop(s->host->guest->loop, &s->hold);
 	s->task = 0;
 	s->eid = 0;
-	s->is_over = false;
+	s->is_over = s->is_held = s->is_due = false;
 	s->told = (struct warm_report){0};
 	/* The zygote will still answer an order for this sandbox; the answer is then ignored. */
 	if (s->host->zygote.asked == s)
@@ -100,12 +102,22 @@ static int order_sandbox(struct lane *s, int old, bool is_small)
 	return lane_process_make_sandbox(&s->process, old, is_small);
 }
 
-/* The lane has buried the last warm sandbox: it makes the next one. */
+/*
+ * The lane has buried the last warm sandbox: it makes the next one. Not while files of the last one are wanted: they
+ * would take memory of the next one.
+ */
 static void renew(struct lane *s)
 {
 	bool is_small = left_little(s);
-	int mounts = take_fd(&s->mounts);
+	int mounts;
 
+	if (s->is_held) {
+		s->is_due = true;
+		s->hold = (struct loop_timer){.call = lane_release, .arg = s};
+		loop_timer_set(s->host->guest->loop, &s->hold, HOLD_MS);
+		return;
+	}
+	mounts = take_fd(&s->mounts);
 	clear_sandbox(s);
 	s->state = LANE_MAKING;
 	if (s->kind == WARM_HOST_NODE && s->host->node_failures >= NODE_FAILURES_MAX) {
@@ -121,6 +133,15 @@ static void renew(struct lane *s)
 	} else if (order_sandbox(s, mounts, is_small) < 0) {
 		lane_set_broken(s);
 	}
+}
+
+void lane_release(void *lane)
+{
+	struct lane *s = lane;
+
+	s->is_held = false;
+	if (s->is_due)
+		renew(s);
 }
 
 /* Kills the warm sandbox; its task is still to be reaped. */

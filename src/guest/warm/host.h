@@ -49,6 +49,7 @@ struct task_end {
 /* The command of a task; tell() is called once, when no process of the task can run again. */
 struct task_owner {
 	uint32_t eid;
+	bool holds; /* what it wrote stays after its end, until warm_host_release */
 	void (*tell)(void *arg, const struct task_end *end);
 	void *arg;
 };
@@ -56,6 +57,10 @@ struct task_owner {
 void warm_host_follow(struct warm_host *n, pid_t pid, const struct task_owner *o);
 /* A child was reaped; true: it was a task or a spawner. */
 bool warm_host_reaped(struct warm_host *n, pid_t pid, int status, const struct rusage *usage);
+/* The mount namespace of this task's warm sandbox and the process of its lane; false: it is gone. */
+bool warm_host_place(struct warm_host *n, uint32_t eid, int *ret_mounts, pid_t *ret_lane);
+/* The files of this task are no longer wanted. */
+void warm_host_release(struct warm_host *n, uint32_t eid);
 /* Kills the warm sandbox of this task, and so every process that the task started. */
 void warm_host_kill(struct warm_host *n, uint32_t eid);
 /* 0: the task was reaped. */

@@ -40,6 +40,9 @@ struct lane {
 	bool has_peak;			     /* events[2] counts this task's memory alone */
 	bool is_over;			     /* every process under its filter has ended */
 	bool has_ended;			     /* the task has, as `end` says */
+	bool is_held;			     /* the files of its task are still wanted */
+	bool is_due;			     /* held, and its warm sandbox is gone */
+	struct loop_timer hold;		     /* while is_due */
 	struct task_end end;
 	struct loop_watch control, report, notify, dns;
 	struct loop_watch sandbox; /* its pidfd; fd -1: there is none */
@@ -117,6 +120,8 @@ void lane_unwatch(struct lane *s, struct loop_watch *w);
 /* Answers the notifications of the task's filter. */
 int lane_watch_listener(struct lane *s, int listener);
 void warm_host_revive_later(struct warm_host *n);
+/* A warm sandbox may be made again. lane: a struct lane, so that the function fits a timer. */
+void lane_release(void *lane);
 
 /* ---- task_end.c ---- */
 /* A task is ready: what the lane's cgroup counts from now on belongs to this task. */

@@ -15,6 +15,7 @@ struct pending_run {
 	struct guest_stream *stream;
 	int64_t since_ns;
 	enum warm_host_kind kind;
+	bool holds;
 	struct exec_args args; /* of Python: the path of the script, then its arguments */
 	char *code;
 	size_t code_len, bytes;
@@ -103,7 +104,7 @@ static int start_run(struct pending_run *w, struct err *e)
 	c->landlock_abi = report.landlock_abi;
 	c->listening = report.listening;
 	warm_host_follow(w->guest->warm_host, process.pid,
-			 &(struct task_owner){c->eid, command_left_sandbox, c});
+			 &(struct task_owner){c->eid, w->holds, command_left_sandbox, c});
 	command_begin(c, &w->args, &process, w->stream);
 	send_order(c, w, env);
 	return 0;
@@ -161,8 +162,10 @@ static struct pending_run *unpack_pending_run(const struct guest *g, struct unpa
 	struct pending_run *w = must_alloc(calloc(1, sizeof(*w)));
 	struct exec_args *a = &w->args;
 	const char *code;
+	uint8_t kind = unpack_u8(u);
 
-	w->kind = (enum warm_host_kind)unpack_u8(u);
+	w->kind = (enum warm_host_kind)(kind & ~GUEST_RUN_HOLD);
+	w->holds = kind & GUEST_RUN_HOLD;
 	a->flags = unpack_u8(u);
 	a->timeout_ms = unpack_u64(u);
 	unpack_str(u, a->cwd, sizeof(a->cwd));

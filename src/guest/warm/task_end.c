@@ -360,8 +360,28 @@ void warm_host_follow(struct warm_host *n, pid_t pid, const struct task_owner *o
 		return;
 	s->eid = o->eid;
 	s->has_ended = false;
+	s->is_held = o->holds;
 	s->tell = o->tell;
 	s->tell_arg = o->arg;
+}
+
+bool warm_host_place(struct warm_host *n, uint32_t eid, int *ret_mounts, pid_t *ret_lane)
+{
+	const struct lane *s = find_lane(n, 0, eid);
+
+	if (!s || s->mounts < 0 || s->process.pid <= 0)
+		return false;
+	*ret_mounts = s->mounts;
+	*ret_lane = s->process.pid;
+	return true;
+}
+
+void warm_host_release(struct warm_host *n, uint32_t eid)
+{
+	struct lane *s = find_lane(n, 0, eid);
+
+	if (s && s->is_held)
+		lane_release(s);
 }
 
 void warm_host_kill(struct warm_host *n, uint32_t eid)

@@ -339,8 +339,8 @@ bool manager_warm_host_suits(struct manager *m, const struct caller *who,
 
 	/* A request beyond the caller's limits runs cold, where it is refused by name. */
 	return create_check(m, who, o, &e) == 0 && options_are_plain(o) &&
-	       o->spec.net == NET_NONE && o->spec.root == ROOT_RO && o->spec.guard == GUARD_OFF &&
-	       o->spec.require.count == 0 && o->spec.optional.count == 0 && !o->spec.workdir;
+	       o->spec.net == NET_NONE && o->spec.root == ROOT_RO && o->spec.require.count == 0 &&
+	       o->spec.optional.count == 0 && !o->spec.workdir;
 }
 
 bool options_are_warm_host(const struct create_options *o)

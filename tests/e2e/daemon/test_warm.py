@@ -1,5 +1,6 @@
 """Warm sandboxes: runs that find everything ready, and differ from cold ones in nothing but time."""
 
+import base64
 import concurrent.futures
 import json
 import os
@@ -183,8 +184,8 @@ class Warm(harness.Case):
         return self.run_warm(**body)
 
     def assertSame(self, warm, cold, name):
-        for field in ("status", "exit_code", "signal", "stdout", "stderr", "limits_hit", "denials"):
-            a, b = (re.sub("0x[0-9a-f]{6,}", "0x", json.dumps(r[field])) for r in (warm, cold))
+        for field in ("status", "exit_code", "signal", "stdout", "stderr", "limits_hit", "denials", "files", "guard"):
+            a, b = (re.sub("0x[0-9a-f]{6,}", "0x", json.dumps(r.get(field))) for r in (warm, cold))
             self.assertEqual(a, b, "%s: %s" % (name, field))
 
     # ---- the same
@@ -253,7 +254,6 @@ class Warm(harness.Case):
     def test_what_cannot_be_warm_is_cold(self):
         for body in (
             {"code": "pass", "warm": "off"},
-            {"code": "pass", "capture": ["*"]}, {"code": "pass", "guard": "imports"},
             {"cmd": ["true"], "files": [{"path": "/var/tmp/a", "content": "b"}]},
             {"cmd": ["true"], "files": [{"path": "a", "content": "x" * 300000}]},
             {"cmd": ["true"], "tmpfs": ["/mnt/t:size=1M"]},
@@ -301,6 +301,52 @@ class Warm(harness.Case):
                 body = dict(what, files=files)
                 self.run_warm_soon(**body)
                 self.assertSame(self.run_warm(**body), self.run_cold(**body), str(what))
+
+    # ---- files out
+
+    def test_captured_files_are_those_of_a_cold_run(self):
+        make = ("mkdir -p d/e; echo b >d/e/b.log; echo a >a.log; chmod 600 a.log; ln -s /etc/passwd l.log; ln -s nowhere n.log;"
+                "mkfifo f.log; mkdir m.log; echo h >.h.log; echo x >/tmp/t.log; ln -s /proc/self/status p.log; ln -s /dev/zero z.log;"
+                "head -c 3000000 /dev/urandom >r.log; : >e.log")
+        for what in (
+            {"shell": make + "; exit 3", "capture": ["*.log"]},
+            {"shell": make, "capture": ["**/*.log", "/workspace/d/**", "/tmp/*", "*.none"]},
+            {"shell": "echo 1 >a; chmod 000 a; mkdir c; echo 2 >c/b; chmod 000 c", "capture": ["**"]},
+            {"shell": "echo 1 >a; (sleep 100; echo 2 >a) & kill -9 $$", "capture": ["a"]},
+            {"code": "open('a', 'w').write('1'); import os; os.chdir('/'); os._exit(4)", "capture": ["a"]},
+            {"code": "open('a', 'w').write('1'); input()", "timeout": "300ms", "stdin": "x", "capture": ["a"]},
+            {"code": "open('a', 'w').write('1'); import time; time.sleep(9)", "timeout": "300ms", "capture": ["a"]},
+            {"language": "bash", "code": "cat >b <a", "files": [{"path": "a", "content": "in"}], "capture": ["b"]},
+            {"cmd": ["nosuchprogram"], "capture": ["*"]},
+        ):
+            with self.subTest(what):
+                warm, cold = self.run_warm_soon(**what), self.run_cold(**what)
+                for record in warm, cold:
+                    record["files"].sort(key=lambda f: f["path"])
+                    for f in record["files"]:
+                        if f["path"] == "r.log":
+                            f["content_base64"] = len(f["content_base64"])
+                self.assertSame(warm, cold, str(what))
+
+    def test_captures_use_the_same_sandboxes_again(self):
+        """Also those of clients that went away, and none finds what another wrote."""
+        for i in range(24):
+            record = self.run_warm_soon(shell="ls -A; echo %d >%d" % (i, i), capture=["*"])
+            self.assertEqual((record["stdout"], [f["path"] for f in record["files"]]), ("", [str(i)]))
+        for _ in range(12):
+            body = json.dumps({"shell": "echo 1 >a; sleep 100", "capture": ["a"]}).encode()
+            with self.d.raw(unix=True) as s:
+                s.sendall(b"POST /v1/run HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            runs = list(pool.map(lambda i: self.run_warm_soon(shell="echo %d >a" % i, capture=["a"]), range(32)))
+        self.assertEqual([base64.b64decode(r["files"][0]["content_base64"]) for r in runs], [b"%d\n" % i for i in range(32)])
+
+    def test_guarded_code_is_warm(self):
+        for what in ({"code": "print(6 * 7)", "guard": "strict"}, {"code": "import os", "guard": "strict"},
+                     {"code": "import os; open('o', 'w').write('x'); print(os.getcwd())", "guard": "imports", "capture": ["o"]},
+                     {"code": "1 / 0", "guard": "imports", "guard_allow": ["json"], "args": ["a b"]}):
+            with self.subTest(what):
+                self.assertSame(self.run_warm_soon(**what), self.run_cold(**what), str(what))
 
     def test_files_that_cannot_be_placed_run_cold(self):
         for paths in (("a", "a/b"), ("a", "a"), ("../a",), ("a/../b",)):
