@@ -43,6 +43,11 @@ int audit_role_run(struct audit_role *r, const int *socks, int nsocks);
 /* Without running it. */
 void audit_role_free(struct audit_role *r);
 
+/* ---- without a role ---- */
+
+/* Appends one entry to a file of the caller's own, behind others who do the same at this time. */
+int audit_note(const char *file, const struct audit_entry *entry, struct err *e);
+
 /* ---- for people: `cloche audit` ---- */
 
 struct audit_verdict {

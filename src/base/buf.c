@@ -31,6 +31,11 @@ void buf_add(struct buf *b, const void *bytes, size_t len)
 	b->len += len;
 }
 
+void buf_take_part(void *buf, const char *bytes, size_t len)
+{
+	buf_add(buf, bytes, len);
+}
+
 void buf_drop(struct buf *b, size_t len)
 {
 	b->at += len;

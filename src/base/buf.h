@@ -18,6 +18,8 @@ static inline char *buf_head(const struct buf *b)
 }
 
 void buf_add(struct buf *b, const void *bytes, size_t len);
+/* The same for those who hand over parts of a text; buf: a struct buf. */
+void buf_take_part(void *buf, const char *bytes, size_t len);
 /* Room for at least len bytes at the end; buf_added says how many of them were used. */
 char *buf_reserve(struct buf *b, size_t len);
 void buf_added(struct buf *b, size_t len);

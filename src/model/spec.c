@@ -133,6 +133,8 @@ const struct field spec_fields[] = {
 	 "guard strict: a kind of code to refuse, as Python's ast names it (While)"},
 	{"tool_rule", 0, FIELD_LIST, AT(tool_rules), 0, 0, 0, NULL, "RULE",
 	 "`cloche hook` and `cloche mcp`: what an agent's tool call may be (docs/agents.md)"},
+	{"interceptor", 0, FIELD_LIST, AT(interceptors), 0, 0, 0, NULL, "FILE",
+	 "`cloche hook`: a program that judges each tool call, in a sandbox of its own"},
 	{"seccomp", 0, FIELD_STRING, AT(seccomp), 0, 0, 0, NULL, "FILE",
 	 "refuse more system calls: a profile on top of the built-in one"},
 	{"audit", 0, FIELD_STRING, AT(not_built), FIELD_CLI_ONLY | FIELD_NOT_BUILT, 0, 0, NULL,

@@ -86,6 +86,7 @@ struct sandbox_spec {
 	struct list guard_allow, guard_deny; /* modules */
 	struct list guard_nodes;	     /* kinds of code, by the names of Python's ast */
 	struct list tool_rules;		     /* policy/tools/rules.h; of agents' tool calls */
+	struct list interceptors;	     /* programs that judge them, in their order */
 	struct list require, optional;
 	layer_set required_layers; /* filled in by spec_finish */
 	layer_set optional_layers;

@@ -329,15 +329,17 @@ static void say_guard(struct printer *p)
 
 static void say_tools(struct printer *p)
 {
-	const struct list *rules = &p->spec->tool_rules;
+	const struct list *rules = &p->spec->tool_rules, *programs = &p->spec->interceptors;
 
-	if (!rules->count)
+	if (!rules->count && !programs->count)
 		return;
 	step(p, "tool calls",
 	     "judged before they are made, by `cloche hook` and `cloche mcp` only; "
 	     "the first rule that fits decides");
 	for (size_t i = 0; i < rules->count; i++)
 		more(p, "%s", rules->items[i]);
+	for (size_t i = 0; i < programs->count; i++)
+		more(p, "then asked: %s, in a sandbox of its own", programs->items[i]);
 }
 
 void policy_explain(const struct policy *policy, FILE *to)

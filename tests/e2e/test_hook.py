@@ -237,6 +237,108 @@ class Rules(Hook):
             self.refused_as(what, "cannot rewrite", code=code)
 
 
+class Interceptors(Hook):
+    """Programs of the user's that judge each call, in a sandbox of their own, one after the other."""
+
+    def program(self, name, text):
+        place = os.path.join(cl.base_dir(), "judges-%d" % os.getpid())
+        os.makedirs(place, exist_ok=True)
+        os.chmod(place, 0o755)
+        self.addCleanup(shutil.rmtree, place, True)
+        path = os.path.join(place, name)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
+        os.chmod(path, 0o755)
+        return path
+
+    def judge(self, name, verdict, reason="because"):
+        return self.program(name, "#!/bin/sh\ncat >/dev/null\necho '%s'\n"
+                            % json.dumps({"verdict": verdict, "reason": reason}))
+
+    def audit(self):
+        """Where verdicts are noted, and what is in there; the chain holds."""
+        path = os.path.join(self.run_dir(), "verdicts")
+
+        def entries():
+            if not os.path.exists(path):
+                return []
+            self.assertEqual(cl.run("audit", "verify", path).code, 0)
+            with open(path, encoding="utf-8") as f:
+                return [(e["who"], e["target"], e["verdict"]) for e in map(json.loads, f)]
+
+        return path, entries
+
+    def options(self, *programs):
+        path, _ = self.audit()
+        return [a for p in programs for a in ("--interceptor", p)] + ["--audit", path]
+
+    def test_a_chain(self):
+        """In order, the strictest counts, the first no ends it, each verdict is noted."""
+        yes, asks = self.judge("yes", "allow"), self.judge("asks", "ask", "look first")
+        no, never = self.judge("no", "deny", "not today"), self.judge("never", "deny", "was asked")
+        _, entries = self.audit()
+        self.assertIn("updatedInput", self.hook(event("true"), *self.options(yes)).out)
+        said = json.loads(self.hook(event("true"), *self.options(asks, yes)).out)["hookSpecificOutput"]
+        self.assertEqual((said["permissionDecision"], said["permissionDecisionReason"]), ("ask", "look first"))
+        self.refused_as(event("true"), "not today", *self.options(yes, no, never))
+        self.assertEqual(entries(), [("interceptor " + who, "Bash", verdict) for who, verdict in (
+            ("yes", "allow"), ("asks", "ask"), ("yes", "allow"), ("yes", "allow"), ("no", "deny"))])
+        # A rule that refuses comes before them, and is noted as well.
+        self.refused_as(event("git push"), "git push", "--tool-rule", "deny Bash command=git push", *self.options(yes))
+        self.assertEqual(entries()[-1], ("rules", "Bash", "deny"))
+
+    def test_what_it_gets(self):
+        """The call as it is; no project, no network, no variables, nothing of the user's."""
+        self.write("here.txt", "x")
+        spy = self.program("spy", """#!/usr/bin/python3
+import json, os, socket, sys
+call = json.load(sys.stdin)
+seen = [os.path.exists(call["cwd"] + "/here.txt"), "CLOCHE_SPY" in os.environ, sorted(call)]
+print(json.dumps({"verdict": "deny", "reason": json.dumps([call["arguments"], seen])}))
+""")
+        r = self.hook(event("echo it's $(x)"), *self.options(spy), code=2, CLOCHE_SPY="1")
+        said = r.err[r.err.index("[{"):r.err.rindex("]]") + 2]
+        self.assertEqual(json.loads(said), [{"command": "echo it's $(x)"}, [False, False, ["arguments", "cwd", "tool"]]])
+
+    def test_other_tools_and_agents(self):
+        no = self.judge("no", "deny", "not today")
+        what = event(tool="Read")
+        what["tool_input"] = {"file_path": "/etc/hosts"}
+        self.refused_as(what, "not today", *self.options(no))
+        goose = {"event": "PreToolUse", "session_id": "s", "tool_name": "developer__shell",
+                 "tool_input": {"command": "true"}, "working_dir": self.dir}
+        self.refused_as(goose, "not today", "--check", *self.options(no))
+
+    def test_fails_closed(self):
+        for name, text in (("silent", "#!/bin/sh\n"), ("fails", "#!/bin/sh\necho '{\"verdict\": \"allow\"}'; exit 1\n"),
+                           ("babbles", "#!/bin/sh\necho allow\n"), ("more", "#!/bin/sh\necho '{\"verdict\": \"allow\"} x'\n"),
+                           ("floods", "#!/bin/sh\nyes '{\"verdict\": \"allow\"}'\n"),
+                           ("broken", "#!/no/such/program\n")):
+            self.refused_as(event("true"), "gave no verdict", *self.options(self.program(name, text)))
+        for path in ("/no/such/file", "relative", self.dir):
+            self.refused_as(event("true"), "no absolute path of a program|in the project", "--interceptor", path)
+        self.refused_as(event("true"), "cannot be noted", "--interceptor", self.judge("yes", "allow"),
+                        "--audit", "/no/such/place/log")
+
+    def test_too_late(self):
+        late = self.program("late", "#!/bin/sh\nsleep 600\n")
+        self.refused_as(event("true"), "gave no verdict", "--interceptor-time", "500ms", *self.options(late))
+
+    def test_the_agent_cannot_change_it(self):
+        self.write("judge", "#!/bin/sh\necho '{\"verdict\": \"allow\"}'\n")
+        os.chmod(self.path("judge"), 0o755)
+        self.refused_as(event("true"), "in the project", *self.options(self.path("judge")))
+        link = os.path.join(self.run_dir(), "judge")
+        os.symlink(self.path("judge"), link)
+        self.refused_as(event("true"), "in the project", *self.options(link))
+
+    def test_from_a_policy(self):
+        self.write("p.yaml", "interceptor: [%s]\n" % self.judge("no", "deny", "not today"))
+        self.refused_as(event("true"), "not today", "--policy", self.path("p.yaml"), XDG_STATE_HOME=self.run_dir())
+        self.assertTrue(os.path.exists(os.path.join(self.run_dir(), "cloche/hook/audit.log")))
+        self.assertIn("in a sandbox of its own", cl.run("policy", "explain", self.path("p.yaml")).out)
+
+
 class Wall(Hook):
     """Where a rule is evaded the sandbox stops the effect."""
 

@@ -15,7 +15,7 @@ static const char *const refused[] = {
 	"apply_also", "diff",	      "empty",	     "no_git",	"tools",     "file",
 	"policy",     "audit",	      "json",	     "tty",	"capture",   "env",
 	"encoding",   "keep_control", "cwd_file",    "seccomp", "net_log",   "secret",
-	"publish",    "tool_rule"};
+	"publish",    "tool_rule",    "interceptor"};
 
 static const char *const limits[] = {"memory",	   "cpus",	"pids",
 				     "disk",	   "timeout",	"cpu_time",

@@ -317,6 +317,9 @@ void sse_close(struct sse *s);
 json_t *text_json(const char *bytes, size_t len);
 json_t *text_json_of(const char *text); /* up to its end */
 json_t *text_json_base64(const void *bytes, size_t len);
+/* Adds "cleaned", what was taken out of its texts (base/clean.h), unless that is nothing. */
+struct cleaned;
+void text_add_cleaned(json_t *to, const struct cleaned *n);
 
 /* ---- previews (ports.c): a request goes on to a port inside a sandbox (rule 26) ---- */
 struct ports_target {

@@ -2,6 +2,7 @@
 #include "api/http/http_internal.h"
 
 #include "audit/audit.h"
+#include "base/clean.h"
 #include "auth/gate.h"
 #include "base/base64.h"
 #include "base/log.h"
@@ -651,4 +652,14 @@ json_t *text_json_base64(const void *bytes, size_t len)
 
 	free(text);
 	return value;
+}
+
+void text_add_cleaned(json_t *to, const struct cleaned *n)
+{
+	if (cleaned_any(n))
+		json_object_set_new(
+			to, "cleaned",
+			json_pack("{s:I, s:I, s:I, s:I}", "invalid", (json_int_t)n->invalid,
+				  "control", (json_int_t)n->control, "invisible",
+				  (json_int_t)n->invisible, "secrets", (json_int_t)n->secrets));
 }

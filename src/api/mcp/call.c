@@ -301,14 +301,19 @@ json_t *mcp_text(const struct mcp_call *c, const char *bytes, size_t len, struct
 	return text_json(b.len ? buf_head(&b) : "", b.len);
 }
 
-void mcp_add_cleaned(json_t *result, const struct cleaned *n)
+json_t *mcp_output(const struct mcp_call *c, const struct buf *bytes, struct cleaned *n)
 {
-	if (cleaned_any(n))
-		json_object_set_new(
-			result, "cleaned",
-			json_pack("{s:I, s:I, s:I, s:I}", "invalid", (json_int_t)n->invalid,
-				  "control", (json_int_t)n->control, "invisible",
-				  (json_int_t)n->invisible, "secrets", (json_int_t)n->secrets));
+	const char *at = bytes->len ? buf_head(bytes) : "";
+
+	return body_flag(c->args, "raw") ? text_json_base64(at, bytes->len)
+					 : mcp_text(c, at, bytes->len, n);
+}
+
+void mcp_finish_output(const struct mcp_call *c, json_t *result, const struct cleaned *n)
+{
+	if (body_flag(c->args, "raw"))
+		json_object_set_new(result, "encoding", json_string("base64"));
+	text_add_cleaned(result, n);
 }
 
 /* ---- arguments ---- */

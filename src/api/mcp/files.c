@@ -19,7 +19,8 @@ struct file_job {
 	uint64_t offset, size;
 	json_t *items;
 	size_t item_bytes;
-	const char *uri; /* resources/read */
+	struct cleaned cleaned; /* of items */
+	const char *uri;	/* resources/read */
 };
 
 static void job_done(void *work)
@@ -159,7 +160,7 @@ static void answer_text(struct mcp_call *c, const char *bytes, size_t len)
 	}
 	result = describe_read(c->work, text ? "utf-8" : "base64",
 			       text ? text : text_json_base64(bytes, len));
-	mcp_add_cleaned(result, &n);
+	text_add_cleaned(result, &n);
 	mcp_call_structured(c, result);
 }
 
@@ -362,7 +363,10 @@ static void answer_list(struct mcp_call *c)
 	struct file_job *j = c->work;
 	const char *name = c->tool->run == mcp_list_files ? "files" : "matches";
 
-	mcp_call_structured(c, json_pack("{s:O, s:b}", name, j->items, "truncated", j->cut));
+	json_t *result = json_pack("{s:O, s:b}", name, j->items, "truncated", j->cut);
+
+	text_add_cleaned(result, &j->cleaned);
+	mcp_call_structured(c, result);
 }
 
 static void add_item(struct mcp_call *c, json_t *item, size_t bytes)
@@ -379,23 +383,25 @@ static void add_item(struct mcp_call *c, json_t *item, size_t bytes)
 
 static void on_file(void *arg, const struct file_info *f)
 {
+	struct file_job *j = ((struct mcp_call *)arg)->work;
 	size_t len = strlen(f->path);
 
 	add_item(arg,
-		 json_pack("{s:o, s:s, s:I, s:I}", "path", text_json(f->path, len), "type",
-			   file_kind_name(f->kind), "size", (json_int_t)f->size, "modified",
+		 json_pack("{s:o, s:s, s:I, s:I}", "path", mcp_text(arg, f->path, len, &j->cleaned),
+			   "type", file_kind_name(f->kind), "size", (json_int_t)f->size, "modified",
 			   (json_int_t)(f->mtime_ns / 1000000000)),
 		 len + 80);
 }
 
 static void on_match(void *arg, const struct file_match *m)
 {
-	struct cleaned n = {0};
+	struct file_job *j = ((struct mcp_call *)arg)->work;
 	size_t path_len = strlen(m->path), len = m->len < LINE_MAX_BYTES ? m->len : LINE_MAX_BYTES;
 
 	add_item(arg,
-		 json_pack("{s:o, s:I, s:o}", "path", text_json(m->path, path_len), "line",
-			   (json_int_t)m->line, "text", mcp_text(arg, m->text, len, &n)),
+		 json_pack("{s:o, s:I, s:o}", "path", mcp_text(arg, m->path, path_len, &j->cleaned),
+			   "line", (json_int_t)m->line, "text",
+			   mcp_text(arg, m->text, len, &j->cleaned)),
 		 path_len + len + 40);
 }
 

@@ -33,12 +33,6 @@ static void judge_by_caller(const json_t *more, const struct tool_question *q,
 	tool_rules_judge(&rules, q, ret);
 }
 
-static void take_stricter(struct tool_judgement *to, const struct tool_judgement *other)
-{
-	if (other->verdict > to->verdict)
-		*to = *other;
-}
-
 /* ---- interceptors: one after the other, in the operator's order ---- */
 
 struct judging {
@@ -62,48 +56,23 @@ static void end_judging(struct judging *g)
 	free(g);
 }
 
-/* Whatever is no clear answer is a denial. */
-static void read_verdict(const struct judging *g, const json_t *answer, struct tool_judgement *ret)
-{
-	const char *verdict = body_text(answer, "verdict"), *reason = body_text(answer, "reason");
-
-	*ret = (struct tool_judgement){.verdict = TOOL_DENY};
-	snprintf(ret->rule, sizeof(ret->rule), "interceptor %s", g->name);
-	snprintf(ret->reason, sizeof(ret->reason), "the interceptor %s gave no verdict", g->name);
-	for (int v = TOOL_ALLOW; v <= TOOL_DENY; v++) {
-		if (!verdict || !str_equal(verdict, tool_verdict_name((enum tool_verdict)v)))
-			continue;
-		ret->verdict = (enum tool_verdict)v;
-		str_sanitise(ret->reason, sizeof(ret->reason), reason ? reason : g->name,
-			     strlen(reason ? reason : g->name));
-	}
-}
-
-static void take_verdict(struct judging *g, const json_t *answer)
+static void take_verdict(struct judging *g, const char *text, size_t len)
 {
 	struct tool_judgement j;
 
-	read_verdict(g, answer, &j);
+	tool_verdict_read(g->name, text, len, &j);
 	exchange_note(g->x, g->tool, tool_verdict_name(j.verdict), j.reason);
-	take_stricter(&g->j, &j);
+	tool_take_stricter(&g->j, &j);
 	ask_next(g);
-}
-
-static void add_part(void *to, const char *bytes, size_t len)
-{
-	buf_add(to, bytes, len);
 }
 
 static void on_interceptor(void *arg, struct result *r, const struct err *e)
 {
 	auto_buf struct buf b = {0};
-	json_auto_t *answer = NULL;
 
 	if (r && r->end.status == STATUS_EXITED && r->end.exit_code == 0)
-		capture_join(&r->out, add_part, &b);
-	if (b.len)
-		answer = json_loadb(buf_head(&b), b.len, JSON_REJECT_DUPLICATES, NULL);
-	take_verdict(arg, answer);
+		capture_join(&r->out, buf_take_part, &b);
+	take_verdict(arg, b.len ? buf_head(&b) : "", b.len);
 }
 
 /* As the caller: what its calls cost is of its own share, and the strictest of its ceilings hold. */
@@ -122,7 +91,7 @@ static void ask_next(struct judging *g)
 	task = json_dumps(g->call, JSON_COMPACT);
 	body = json_pack("{s:s, s:s?}", "agent_type", g->name, "task", task);
 	if (!run_start(g->x->api, &g->x->caller, body, on_interceptor, g, &e))
-		take_verdict(g, NULL);
+		take_verdict(g, "", 0);
 }
 
 void mcp_judge(const struct mcp_question *q, mcp_judged done, void *arg)
@@ -133,7 +102,7 @@ void mcp_judge(const struct mcp_question *q, mcp_judged done, void *arg)
 
 	judge_by_operator(c, &q->call, &j);
 	judge_by_caller(q->more_rules, &q->call, &more);
-	take_stricter(&j, &more);
+	tool_take_stricter(&j, &more);
 	if (c->tool_rule_count || q->more_rules)
 		exchange_note(q->x, q->call.tool, tool_verdict_name(j.verdict), j.reason);
 	if (!c->interceptor_count || j.verdict == TOOL_DENY) {

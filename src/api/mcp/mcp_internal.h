@@ -141,8 +141,10 @@ const char *mcp_level_name(int level);
 
 /* Text from inside, fit for a model (base/clean.h). n is added to. */
 json_t *mcp_text(const struct mcp_call *c, const char *bytes, size_t len, struct cleaned *n);
-/* Adds "cleaned" if something was taken out. */
-void mcp_add_cleaned(json_t *result, const struct cleaned *n);
+/* What a program printed: the same, or with the argument raw all of it as base64. */
+json_t *mcp_output(const struct mcp_call *c, const struct buf *bytes, struct cleaned *n);
+/* Says in the result which of both it is, and what was taken out. */
+void mcp_finish_output(const struct mcp_call *c, json_t *result, const struct cleaned *n);
 
 /* Arguments that were checked. */
 const char *mcp_arg_text(const struct mcp_call *c, const char *name, const char *dflt);

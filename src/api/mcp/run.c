@@ -65,17 +65,12 @@ static const char *advice_for(enum status status, bool truncated)
 			 : NULL;
 }
 
-static void add_part(void *to, const char *bytes, size_t len)
-{
-	buf_add(to, bytes, len);
-}
-
 static json_t *output_text(const struct mcp_call *call, const struct capture *c, struct cleaned *n)
 {
 	auto_buf struct buf b = {0};
 
-	capture_join(c, add_part, &b);
-	return mcp_text(call, b.len ? buf_head(&b) : "", b.len, n);
+	capture_join(c, buf_take_part, &b);
+	return mcp_output(call, &b, n);
 }
 
 static json_t *summary_of(const struct mcp_call *c, const struct result *r)
@@ -90,7 +85,7 @@ static json_t *summary_of(const struct mcp_call *c, const struct result *r)
 			"timed_out", r->end.status == STATUS_TIMEOUT, "duration_ms",
 			r->end.duration_ms, "truncated", truncated, "denials", describe_denials(r),
 			"advice", advice_for(r->end.status, truncated));
-	mcp_add_cleaned(ret, &n);
+	mcp_finish_output(c, ret, &n);
 	return ret;
 }
 
@@ -273,11 +268,10 @@ static void answer_poll(struct mcp_call *c, const struct outcome *x)
 		json_object_clear(c->session->polled);
 	json_object_set_new(c->session->polled, key, json_integer((json_int_t)b->next));
 	out = json_pack("{s:b, s:b, s:i, s:o, s:o, s:I, s:s}", "running", !x, "truncated", b->cut,
-			"exit_code", x ? x->exit_code : -1, "stdout",
-			mcp_text(c, b->out.len ? buf_head(&b->out) : "", b->out.len, &n), "stderr",
-			mcp_text(c, b->err.len ? buf_head(&b->err) : "", b->err.len, &n), "next",
-			(json_int_t)b->next, "status", x ? status_name(x->status) : "running");
-	mcp_add_cleaned(out, &n);
+			"exit_code", x ? x->exit_code : -1, "stdout", mcp_output(c, &b->out, &n),
+			"stderr", mcp_output(c, &b->err, &n), "next", (json_int_t)b->next, "status",
+			x ? status_name(x->status) : "running");
+	mcp_finish_output(c, out, &n);
 	mcp_call_structured(c, out);
 }
 

@@ -15,6 +15,8 @@
 	FIELD("cleaned", BODY_OBJECT,                                                              \
 	      "How much was taken out or replaced: invalid bytes, control and invisible "          \
 	      "characters, secrets")
+#define RAW FIELD("raw", BODY_FLAG, "Output as base64, byte by byte, and nothing taken out")
+#define ENCODING FIELD("encoding", BODY_TEXT, "base64: of stdout and stderr, with raw")
 #define PATH(what) NEEDED("path", BODY_TEXT, what)
 
 static const char *const language_names[] = {"python", "bash", "javascript", "typescript", "perl",
@@ -36,7 +38,7 @@ static const struct body_table result_out = BODY_TABLE(
 	NEEDED("truncated", BODY_FLAG, "The middle of a long output was left out"),
 	NEEDED("duration_ms", BODY_NUMBER, "Wall time"),
 	NEEDED("denials", BODY_ITEMS, "What the sandbox refused meanwhile", .items = &denial_out),
-	FIELD("advice", BODY_TEXT, "What to do next, where that is known"), CLEANED);
+	FIELD("advice", BODY_TEXT, "What to do next, where that is known"), CLEANED, ENCODING);
 static const struct body_table file_out =
 	BODY_TABLE(BODY_ALONE, NEEDED("path", BODY_TEXT, "Absolute"),
 		   NEEDED("type", BODY_TEXT, "file, directory, link, other"),
@@ -61,7 +63,7 @@ const struct mcp_tool mcp_tools[] = {
 	 0, SCOPE_RUN,
 	 FIELDS(NEEDED("code", BODY_STRING, "The source text"),
 		FIELD("language", BODY_TEXT, "Default: python", .values = language_names), CWD,
-		TIMEOUT, SANDBOX),
+		TIMEOUT, RAW, SANDBOX),
 	 &result_out, mcp_run_code, false},
 	{"run_command", "Run a command",
 	 "Run a shell command in the sandbox and get its output and exit code. Files in /workspace "
@@ -71,7 +73,7 @@ const struct mcp_tool mcp_tools[] = {
 	 FIELDS(NEEDED("command", BODY_TEXT,
 		       "A line for bash: pipes, &&, redirections and several lines are fine"),
 		CWD, TIMEOUT, FIELD("stdin", BODY_STRING, "Text that the command reads from stdin"),
-		SANDBOX),
+		RAW, SANDBOX),
 	 &result_out, mcp_run_command, false},
 	{"read_file", "Read a file",
 	 "Read a file of the sandbox. Text comes as text, PNG, JPEG, GIF and WebP as an image, "
@@ -121,7 +123,7 @@ const struct mcp_tool mcp_tools[] = {
 		      .max = 20),
 		SANDBOX),
 	 FIELDS(NEEDED("files", BODY_ITEMS, "By path", .items = &file_out),
-		NEEDED("truncated", BODY_FLAG, "There are more")),
+		NEEDED("truncated", BODY_FLAG, "There are more"), CLEANED),
 	 mcp_list_files, false},
 	{"search_files", "Search files",
 	 "Find lines by their text, or files by their name, in the sandbox. Give content, glob or "
@@ -135,7 +137,7 @@ const struct mcp_tool mcp_tools[] = {
 		FIELD("ignore_case", BODY_FLAG, "Letters match in either case"),
 		FIELD("max_results", BODY_INTEGER, "Default 100", .min = 1, .max = 1000), SANDBOX),
 	 FIELDS(NEEDED("matches", BODY_ITEMS, "Lines, or files", .items = &match_out),
-		NEEDED("truncated", BODY_FLAG, "There are more")),
+		NEEDED("truncated", BODY_FLAG, "There are more"), CLEANED),
 	 mcp_search_files, false},
 	{"process_start", "Start a process",
 	 "Start a long job or a server in the background; returns at once. Look at it with "
@@ -156,8 +158,8 @@ const struct mcp_tool mcp_tools[] = {
 		FIELD("from", BODY_INTEGER,
 		      "Byte of the output to begin with; default: where the last poll ended",
 		      .min = 0, .max = 1e15),
-		SANDBOX),
-	 FIELDS(NEEDED("running", BODY_FLAG, "Has not ended yet"),
+		RAW, SANDBOX),
+	 FIELDS(NEEDED("running", BODY_FLAG, "Has not ended yet"), ENCODING,
 		NEEDED("exit_code", BODY_INTEGER, "-1: still running, or killed"),
 		NEEDED("stdout", BODY_TEXT, "New output"),
 		NEEDED("stderr", BODY_TEXT, "New error output"),

@@ -176,11 +176,6 @@ static void agent_call_done(void *data)
 	json_decref(a->body);
 }
 
-static void add_part(void *to, const char *bytes, size_t len)
-{
-	buf_add(to, bytes, len);
-}
-
 /* What it printed, fit for a terminal and a model. */
 static void clean_output(const struct agent_call *a, const struct capture *c, struct buf *ret,
 			 struct cleaned *n)
@@ -189,7 +184,7 @@ static void clean_output(const struct agent_call *a, const struct capture *c, st
 	auto_buf struct buf b = {0};
 	struct err ignored;
 
-	capture_join(c, add_part, &b);
+	capture_join(c, buf_take_part, &b);
 	if (body_env(a->body, "env", &env, &ignored) == 0)
 		clean_values_of(&env, &values);
 	clean_text(ret, b.len ? buf_head(&b) : "", b.len, &values, n);
@@ -267,12 +262,7 @@ static void answer_success(const struct agent_call *a, const struct result *r)
 	answer = json_pack("{s:s, s:s, s:o, s:o}", "agent", a->x->params[0], "kind",
 			   kind ? kind : "text", "output", output, "record",
 			   run_record_json(r, wants_raw(a)));
-	if (cleaned_any(&n))
-		json_object_set_new(
-			answer, "cleaned",
-			json_pack("{s:I, s:I, s:I, s:I}", "invalid", (json_int_t)n.invalid,
-				  "control", (json_int_t)n.control, "invisible",
-				  (json_int_t)n.invisible, "secrets", (json_int_t)n.secrets));
+	text_add_cleaned(answer, &n);
 	exchange_json(a->x, 200, answer);
 }
 

@@ -172,11 +172,6 @@ void run_kill(struct run *r)
 	fail_run(r, &e);
 }
 
-static void add_part(void *to, const char *bytes, size_t len)
-{
-	buf_add(to, bytes, len);
-}
-
 void run_output(const struct run *r, size_t most, struct buf *ret)
 {
 	auto_list struct list values = {0};
@@ -184,10 +179,10 @@ void run_output(const struct run *r, size_t most, struct buf *ret)
 	struct cleaned n = {0};
 
 	if (r->has_ended) {
-		capture_join(&capture_result(r->capture)->out, add_part, &b);
-		capture_join(&capture_result(r->capture)->err, add_part, &b);
+		capture_join(&capture_result(r->capture)->out, buf_take_part, &b);
+		capture_join(&capture_result(r->capture)->err, buf_take_part, &b);
 	} else if (r->capture) {
-		capture_peek(r->capture, add_part, &b);
+		capture_peek(r->capture, buf_take_part, &b);
 	}
 	if (b.len > most)
 		buf_drop(&b, b.len - most);

@@ -45,6 +45,13 @@ int tool_rules_check(const struct list *rules, struct err *e);
 void tool_rules_judge(const struct list *rules, const struct tool_question *q,
 		      struct tool_judgement *ret);
 const char *tool_verdict_name(enum tool_verdict v);
+/* The stricter one stays. */
+void tool_take_stricter(struct tool_judgement *to, const struct tool_judgement *other);
+
+/* ---- verdict.c ---- */
+#define TOOL_ANSWER_MAX (64u << 10)
+/* What the interceptor of this name printed; len 0: nothing. Whatever is no clear answer is a denial. */
+void tool_verdict_read(const char *name, const char *text, size_t len, struct tool_judgement *ret);
 
 /* ---- names.c ---- */
 /* The name that MCP's tools have for it, or the name itself. */

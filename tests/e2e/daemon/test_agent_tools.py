@@ -124,6 +124,33 @@ class Call(Tools):
         found = self.done("Grep", {"pattern": "AKIA"}, **how)["matches"]
         self.assertNotIn("AKIA", json.dumps(found))
 
+    def test_raw_output(self):
+        """On request the bytes as they are; else each change is counted, names of files included."""
+        def made(tool, **arguments):
+            return self.done(tool, arguments, session="raw")
+
+        dirty = b"a\x1b[31mb\xe2\x80\xaec\xff\n"
+        line = "printf 'a\\033[31mb\\342\\200\\256c\\377\\n'; printf e\\\\033 >&2"
+        said = made("run_command", command=line, raw=True)
+        self.assertEqual((base64.b64decode(said["stdout"]), said["encoding"]), (dirty, "base64"))
+        self.assertNotIn("cleaned", said)
+        said = made("run_command", command=line)
+        self.assertEqual(said["stdout"], "abc\ufffd\n")
+        self.assertNotIn("encoding", said)
+        self.assertEqual(said["cleaned"]["invisible"], 1)
+        code = "import sys; sys.stdout.buffer.write(%r)" % dirty
+        self.assertEqual(base64.b64decode(made("run_code", code=code, raw=True)["stdout"]), dirty)
+        started = made("process_start", command=line)["process_id"]
+        said = made("process_poll", process_id=started, wait=5, raw=True)
+        self.assertEqual((base64.b64decode(said["stdout"]), said["encoding"]), (dirty, "base64"))
+        made("run_code", code="import os; os.mkdir('/workspace/d'); open('/workspace/d/a\\x1b[31mb\\u202e', 'w').write('x')")
+        said = made("list_files", path="d")
+        self.assertEqual([f["path"] for f in said["files"]], ["/workspace/d/ab"])
+        self.assertGreater(said["cleaned"]["control"] + said["cleaned"]["invisible"], 1)
+        said = made("search_files", path="d", content="x")
+        self.assertEqual(said["matches"][0]["path"], "/workspace/d/ab")
+        self.assertGreater(said["cleaned"]["invisible"], 0)
+
     def test_sessions_share_nothing(self):
         self.done("Write", {"file_path": "/workspace/x", "content": "1"}, session="a")
         r = self.call("Read", {"file_path": "/workspace/x"}, session="b").json["result"]

@@ -3,8 +3,8 @@
  *
  *   read      one JSON event from stdin                                        hook_cmd.c
  *   dialect   whose event is it, which tool is called with which arguments      dialect.c
- *   judge     by the rules for tool calls; is the tool a shell; where is the project
- *                                                             policy/tools, hook_cmd.c, place.c
+ *   judge     by the rules for tool calls, then by interceptors; is the tool a shell; where is the project
+ *                                                policy/tools, intercept.c, hook_cmd.c, place.c
  *   verdict   leave alone, rewrite, ask, refuse                                 rewrite.c
  *   write     the verdict as that agent reads it                                dialect.c
  */
@@ -12,6 +12,7 @@
 
 #include "base/base.h"
 #include "model/spec.h"
+#include "policy/tools/rules.h"
 
 #include <jansson.h>
 
@@ -47,8 +48,10 @@ struct hook {
 	struct list options; /* for `cloche run`, as given */
 	struct list tools;   /* --tool: further shells */
 	bool ask, session;
-	bool check;   /* --check: rules only, nothing is rewritten */
-	bool by_rule; /* a rule refused the call */
+	bool check;	   /* --check: rules only, nothing is rewritten */
+	uint64_t chain_ms; /* --interceptor-time: all of them together; 0: CHAIN_MS */
+	const char *audit; /* --audit: where verdicts are noted, or NULL */
+	bool by_rule;	   /* a rule refused the call */
 	json_t *event;
 	const struct dialect *dialect;
 	struct tool_call call;
@@ -60,6 +63,13 @@ struct hook {
 
 /* Does the sandbox show the project? The operator's options may choose another workspace, or none. */
 bool hook_uses_project(const struct hook *h);
+/* Finds the project and the directory of the agent, and nothing more. */
+int hook_find_project(struct hook *h, struct err *e);
+/*
+ * Asks the interceptors, in their order, up to the first that denies; j gets stricter. -1: one cannot be asked, or a
+ * verdict cannot be noted. (intercept.c)
+ */
+int hook_intercept(struct hook *h, struct tool_judgement *j, struct err *e);
 /* Finds and judges the project and the directory in which the command starts. */
 int hook_find_places(struct hook *h, struct err *e);
 /* Replaces the commands in the call's arguments by `cloche run` of them. */

@@ -13,7 +13,6 @@
 #include "cli/operator/cloched.h"
 #include "cli/verbs/client.h"
 #include "model/refusal.h"
-#include "policy/tools/rules.h"
 
 #include <signal.h>
 
@@ -61,6 +60,11 @@ static int read_options(struct hook *h, int argc, char **argv, struct err *e)
 			h->session = true;
 		} else if (str_equal(argv[i], "--check")) {
 			h->check = true;
+		} else if (str_equal(argv[i], "--interceptor-time") && i + 1 < argc) {
+			if (parse_time(argv[++i], &h->chain_ms, e) < 0)
+				return -1;
+		} else if (str_equal(argv[i], "--audit") && i + 1 < argc) {
+			h->audit = argv[++i];
 		} else if (str_equal(argv[i], "--tool") && i + 1 < argc) {
 			list_add(&h->tools, argv[++i]);
 		} else {
@@ -102,13 +106,15 @@ static int read_event(struct hook *h, struct err *e)
 	return h->event ? 0 : err_set(e, ERR_INVALID, "the event is not JSON: %s", at.text);
 }
 
-/* By the user's rules. -1: refused, or nobody can be asked. */
-static int judge_rules(struct hook *h, struct tool_judgement *j, struct err *e)
+/* By the user's rules and interceptors. -1: refused, or nobody can be asked. */
+static int judge_call(struct hook *h, struct tool_judgement *j, struct err *e)
 {
 	const struct tool_question q = {
 		.tool = h->call.tool, .args = h->call.input, .cwd = h->call.cwd};
 
 	tool_rules_judge(&h->spec.tool_rules, &q, j);
+	if (hook_intercept(h, j, e) < 0)
+		return -1;
 	h->by_rule = j->verdict != TOOL_ALLOW;
 	if (j->verdict == TOOL_DENY)
 		return err_set(e, ERR_DENIED, "%s", j->reason);
@@ -172,7 +178,7 @@ static int run_hook(struct hook *h, int argc, char **argv, struct err *e)
 	h->dialect = dialect_find(h->event, e);
 	if (!h->dialect || dialect_read(h->dialect, h->event, &h->call, e) < 0)
 		return -1;
-	if (judge_rules(h, &j, e) < 0)
+	if (judge_call(h, &j, e) < 0)
 		return -1;
 	rc = h->check ? 0 : judge_tool(h, e);
 	h->by_rule = false;
@@ -183,7 +189,7 @@ static int run_hook(struct hook *h, int argc, char **argv, struct err *e)
 
 static const char usage[] =
 	"usage: cloche hook [--ask] [--session] [--check] [--tool NAME] [--tool-rule RULE]\n"
-	"                   [OPTIONS of cloche run]\n\n"
+	"                   [--interceptor FILE] [--audit FILE] [OPTIONS of cloche run]\n\n"
 	"A hook for coding agents: reads the event before a tool call from standard input and\n"
 	"answers with its command rewritten to run in a sandbox. Each command gets a fresh\n"
 	"copy-on-write view of the project; its changes are written back, control files not.\n\n"
@@ -195,6 +201,14 @@ static const char usage[] =
 	"                can be told no, and nothing else\n"
 	"  --tool-rule R what a call may be, for any tool that the hook is set for: deny, ask or\n"
 	"                allow; `deny Bash command=git ** push because people push`\n"
+	"  --interceptor FILE   a program that judges each call, after the rules, in a sandbox of "
+	"its\n"
+	"                own: reads {\"tool\", \"arguments\", \"cwd\"}, prints {\"verdict\": "
+	"\"allow\" |\n"
+	"                \"ask\" | \"deny\", \"reason\"}. Several are asked in their order\n"
+	"  --interceptor-time T   they have so long, all together (20s)\n"
+	"  --audit FILE  note each verdict there (with interceptors: hook/audit.log in the state\n"
+	"                directory)\n"
 	"  --tool NAME   NAME is a shell too (known: Bash, Shell, run_in_terminal, ...)\n\n"
 	"Whatever fails is refused, by exit status 2 and by JSON. Settings: docs/hook.md\n";
 

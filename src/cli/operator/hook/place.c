@@ -36,7 +36,7 @@ static const char *named_project(const struct hook *h)
 }
 
 /* Finds the agent's working directory, and the project that it belongs to. */
-static int find_project(struct hook *h, struct err *e)
+int hook_find_project(struct hook *h, struct err *e)
 {
 	const char *cwd = h->call.cwd, *root = named_project(h);
 	char own[PATH_MAX];
@@ -185,7 +185,7 @@ int hook_find_places(struct hook *h, struct err *e)
 {
 	const char *asked = asked_directory(h);
 
-	if (find_project(h, e) < 0 || (asked && take_asked(h, asked, e) < 0))
+	if (hook_find_project(h, e) < 0 || (asked && take_asked(h, asked, e) < 0))
 		return -1;
 	if (!asked && dialect_keeps_cwd(h->dialect) && hook_uses_project(h) &&
 	    !spec_is_set(&h->spec, "workdir") && h->spec.level != LEVEL_PROCESS) {
