@@ -11,6 +11,7 @@ static const char overview[] =
 	"ID\n"
 	"  cloche serve [--config FILE] [--listen ADDR]   the daemon: sandboxes that live on\n"
 	"  cloche create | ps | exec | cp | ls | cat | rm | kill | stats | logs\n"
+	"  cloche ssh [--config] ID [CMD...]          ssh, scp and editors reach a sandbox, without a port\n"
 	"  cloche pause | resume | snapshot | fork    sandboxes of the daemon; each has --help\n"
 	"  cloche image pull|import|ls|...            root file systems for `run --image NAME`\n"
 	"  cloche secret set|ls|rm                    secrets that sandboxes use and never see\n"

@@ -30,6 +30,7 @@ static const struct verb_row rows[] = {
 	{"ps", "sandboxes, or the commands in one", &verb_ps, NULL},
 	{"exec", "run a command in a sandbox", &verb_exec, NULL},
 	{"shell", "a shell in a sandbox", NULL, cmd_shell_in},
+	{"ssh", "ssh, scp and editors in a sandbox, without a port", &verb_ssh, NULL},
 	{"cp", "copy files in or out", &verb_cp, NULL},
 	{"ls", "list files in a sandbox", &verb_ls, NULL},
 	{"cat", "print files of a sandbox", &verb_cat, NULL},

@@ -224,7 +224,8 @@ static int write_own(const char *hostname, int etc, struct err *e)
 		{"passwd", "root:x:0:0:root:/root:/usr/sbin/nologin\n"
 			   "user:x:1000:1000:user:/home/user:/bin/sh\n"
 			   "nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n"},
-		{"group", "root:x:0:\ntty:x:5:\nuser:x:1000:\nnogroup:x:65534:\n"},
+		/* No group tty: what finds one (sshd) gives it terminals, which nobody inside may do. */
+		{"group", "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n"},
 		{"nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\nservices: files\n"
 				  "protocols: files\nnetworks: files\n"},
 		{"resolv.conf", "nameserver 127.0.0.1\noptions attempts:1 timeout:2\n"},
