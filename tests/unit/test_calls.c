@@ -430,7 +430,7 @@ static void a_get_is_bounded(void **state)
 	struct seen get = {0};
 	struct buf b = stat_of("/a", 10);
 
-	call_get(s, "/a", 4, on_done, &get);
+	call_get(s, &(struct file_get){"/a", 4, 0}, on_done, &get);
 	hear(s, NULL);
 	say(s, 1, G_OK, &b);
 	buf_add(&b, "0123456789", 10);
