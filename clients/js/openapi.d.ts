@@ -76,7 +76,6 @@ export interface components {
       rule: string | null
       why: string | null
       remedy: string | null
-      program: string | null
       secret: string | null
       inspected: boolean
       tx_bytes: number

@@ -727,9 +727,11 @@ static void begin(struct uplink *s, int fd, const unsigned char to[16], uint16_t
 
 	net_address_text(to, false, address);
 	d.name = name;
-	/* DNS is not counted among connections, but its sockets are bounded as well. */
 	if (!name)
 		d.why = "no name has this address";
+	else if (port == 0)
+		d.why = "port 0"; /* to the rules it would be a look-up */
+	/* DNS is not counted among connections, but its sockets are bounded as well. */
 	else if (port != 53)
 		d.why = uplink_used_up(s);
 	else if (!budget_has(&s->open, 1))

@@ -50,6 +50,20 @@ static bool is_request_line(const char *line, size_t len, size_t word)
 	return memmem(line + at, len - at, "HTTP/", 5) || memmem(line + at, len - at, "http/", 5);
 }
 
+/*
+ * The PROXY protocol, both versions: what follows it would not be looked at, and a server that believes it would read
+ * a request or hello behind it. Only proxies in front of a server speak it.
+ */
+static bool is_proxy_header(const char *bytes, size_t len)
+{
+	static const char v1[] = "PROXY ", v2[] = "\r\n\r\n\0\r\nQUIT\n";
+	size_t some = len < sizeof(v2) - 1 ? len : sizeof(v2) - 1;
+
+	/* The first five bytes of the second version are no other protocol's. */
+	return (len >= sizeof(v1) - 1 && memcmp(bytes, v1, sizeof(v1) - 1) == 0) ||
+	       (len >= 5 && memcmp(bytes, v2, some) == 0);
+}
+
 /* Servers skip empty lines and blanks in front of a request, and so does this. */
 static enum looks looks_like_http(const char *bytes, size_t len)
 {
@@ -152,6 +166,10 @@ static void begun_step(struct conn *c)
 		buf_add(line, buf_head(in), in->len);
 		looks = looks_like_http(buf_head(line), line->len);
 	}
+	if (is_proxy_header(buf_head(line), line->len)) {
+		conn_deny(c, "the PROXY protocol", NULL);
+		return;
+	}
 	if (looks == LOOKS_HTTP) {
 		conn_deny(c, "HTTP whose first line came in parts", NULL);
 		return;
@@ -178,6 +196,10 @@ static void choose_plain(struct conn *c)
 {
 	const struct buf *in = &c->client.in;
 
+	if (is_proxy_header(buf_head(in), in->len)) {
+		conn_deny(c, "the PROXY protocol", NULL);
+		return;
+	}
 	switch (looks_like_http(buf_head(in), in->len)) {
 	case LOOKS_MORE:
 		if (in->len > LINE_MAX_BYTES)

@@ -24,7 +24,7 @@ static const struct egress_string meter_texts[] = {TEXT(meter.id), {0}};
 static const struct egress_string record_texts[] = {
 	TEXT(record.id),      TEXT(record.name),   TEXT(record.address),
 	TEXT(record.rule),    TEXT(record.why),	   TEXT(record.remedy),
-	TEXT(record.program), TEXT(record.secret), {0}};
+	TEXT(record.secret), {0}};
 static const struct egress_string verdict_texts[] = {TEXT(verdict.id), {0}};
 static const struct egress_string segment_texts[] = {
 	TEXT(segment.id), TEXT(segment.group), TEXT(segment.name), {0}};

@@ -76,7 +76,6 @@ struct egress_record {
 	char rule[EGRESS_TEXT]; /* that decided */
 	char why[EGRESS_TEXT]; /* of a denial or a failure; the method and path of an HTTP request */
 	char remedy[EGRESS_TEXT + 64]; /* the smallest rule that would allow it */
-	char program[32];	       /* hint, or "" */
 	char secret[IPC_NAME];	       /* its value was put into a request, or "" */
 	uint64_t tx_bytes, rx_bytes, duration_ms;
 	uint32_t count; /* of denials that are told together */

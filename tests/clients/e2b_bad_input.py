@@ -188,7 +188,7 @@ def control_plane(box):
     is_api_error("create: too large", announce("/v2/sandboxes", 3 << 20), 413)
     is_api_error("names without denyOut", api("POST", "/v2/sandboxes",
                  {"templateID": "base", "network": {"allowOut": ["example.com"]}}), 400)
-    for wish in ({"network": {"egressProxy": {"address": "x"}}}, {"mcp": {"a": {}}},
+    for wish in ({"network": {"egressProxy": {"address": "x"}}}, {"network": {"httpsPorts": [8443]}}, {"mcp": {"a": {}}},
                  {"volumeMounts": [{"name": "a", "path": "/b"}]}):
         is_api_error(f"create: {list(wish)[0]}",
                      api("POST", "/v2/sandboxes", {"templateID": "base", **wish}), 501)

@@ -1,6 +1,7 @@
 """The egress program, driven without a sandbox (uplink.py): messages, UDP, faults, many of everything."""
 
 import os
+import subprocess
 import time
 
 import cl
@@ -172,6 +173,131 @@ class FirstBytes(EgressCase):
         whole = "s = tcp('example.com', 80)\ns.sendall(b'BREW / HTTP/1.1\\r\\nHost: evil.com\\r\\n\\r\\n')\nreturn all_of(s).decode()"
         self.assertIn(" 403 ", up.do(whole))
         self.assertEqual(self.lab.ask("requests"), [])
+
+
+    def test_the_proxy_protocol(self):
+        """A server that believes it would read a request or a hello that nobody has looked at."""
+        up = self.uplink("--allow", "example.com")
+        first, second = b"PROXY TCP4 1.2.3.4 5.6.7.8 1 443\r\n", b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c" + bytes(12)
+        request = b"GET / HTTP/1.1\r\nHost: evil.com\r\n\r\n"
+        for parts in ((first + request,), (second + request,), (first[:3], first[3:] + request), (second[:6], second[6:] + request)):
+            code = "def talk():\n  s = tcp('example.com', 7001)\n  for part in %r:\n    s.sendall(part)\n    select.select([s], [], [], 0.2)\n  all_of(s)\n"
+            self.assertEqual(up.do(code % (parts,) + "return code_of(talk)"), "ECONNRESET", parts)
+            self.assertEqual(up.record(phase="denied", port=7001)["why"], "the PROXY protocol")
+
+    def test_port_0(self):
+        """To the rules it would be the question whether there is any port."""
+        up = self.uplink("--allow", "example.com:7001", "--allow", "v4.example.com", "--allow", "localhost:7001")
+        for name in ("example.com", "v4.example.com", "host.docker.internal"):
+            self.assertEqual(up.do("return code_of(lambda: all_of(tcp('%s', 0)))" % name), "ECONNRESET")
+            self.assertEqual(up.record(phase="denied", name="localhost" if "docker" in name else name)["why"], "port 0")
+
+
+RESUMED = """
+import subprocess
+FILE, EARLY, CAUGHT = '%s', '%s', []
+
+def client(*args, at='example.com:7443', stdin=b'', until=b'Max Early Data'):
+    # Its lines up to the one that is waited for; then it quits.
+    p = subprocess.Popen(['stdbuf', '-oL', 'openssl', 's_client', '-connect', at, '-tls1_3', *args], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    p.stdin.write(stdin)
+    p.stdin.flush()
+    lines = []
+    for line in p.stdout:
+        lines.append(line.decode('latin-1'))
+        if until in line:
+            break
+    p.stdin.close()
+    p.kill()
+    p.wait()
+    p.stdout.close()
+    return ''.join(lines)
+
+def caught(*args):
+    # What a client sends first: its hello and early data.
+    s = socket.create_server(('127.0.0.1', 0))
+    p = subprocess.Popen(['openssl', 's_client', '-connect', '127.0.0.1:' + str(s.getsockname()[1]), '-tls1_3', *args], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    c, data = s.accept()[0], b''
+    c.settimeout(10)
+    while data.count(b'\\x17\\x03\\x03') < 1 or len(data) < 100:
+        data += c.recv(65536)
+    p.kill()
+    p.wait()
+    p.stdin.close()
+    return data
+"""
+
+
+class Resumed(EgressCase):
+    """TLS sessions that are taken up again, with data in the first flight (0-RTT)."""
+
+    def setUp(self):
+        super().setUp()
+        keys = ["-cert", os.path.join(self.lab.dir, "leaf.pem"), "-key", os.path.join(self.lab.dir, "leaf.key")]
+        command = ["stdbuf", "-oL", "openssl", "s_server", "-accept", "7443", *keys, "-early_data", "-no_anti_replay", "-tls1_3"]
+        self.server = cl.start(command=[*self.lab.internet, *command], stdin=subprocess.PIPE)
+        self.addCleanup(cl.finish, self.server)
+        self.addCleanup(self.server.kill)
+        self.read_until(b"ACCEPT")
+        self.session = self.path("session")
+        with open(self.path("early"), "wb") as early:
+            early.write(b"early word\n")
+        self.code = RESUMED % (self.session, self.path("early"))
+        self.name = "'-servername', 'example.com', "
+
+    def read_until(self, word):
+        lines = []
+        for line in self.server.stdout:
+            lines.append(line)
+            if word in line:
+                return b"".join(lines)
+        raise AssertionError("the server ended: %r" % lines)
+
+    def take_session(self, up):
+        up.do(self.code + "return client(%s'-sess_out', FILE)" % self.name)
+
+    def test_not_opened(self):
+        up = self.uplink("--allow", "example.com:7443")
+        self.take_session(up)
+        use = self.code + "return client(%s'-sess_in', FILE, '-early_data', EARLY, until=b'Early data was')"
+        self.assertIn("Early data was accepted", up.do(use % self.name))
+        self.assertIn(b"early word", self.read_until(b"early word"))
+        for other, why in (("'-servername', 'evil.com', ", "evil.com"), ("'-noservername', ", "without a server name")):
+            got = up.do(self.code + "return client(%s'-sess_in', FILE, until=b'no peer certificate')" % other)
+            self.assertNotIn("Reused", got)
+            self.assertIn(why, up.record(phase="denied", port=7443)["why"])
+
+    def test_early_data_for_another_name(self):
+        up = self.uplink("--allow", "example.com:7443", "--allow", "example.com:7001")
+        self.take_session(up)
+        code = self.code + "data = caught(%s'-sess_in', FILE, '-early_data', EARLY)\n" % self.name
+        code += "s = tcp('example.com', 7443)\ns.sendall(data.replace(b'example.com', %r))\nreturn %s"
+        self.assertEqual(up.do(code % (b"example.com", "s.recv(1)[0]")), 22, "the control")
+        self.read_until(b"early word")
+        self.assertEqual(up.do(code % (b"evilone.com", "code_of(s.recv, 1)")), "ECONNRESET")
+        self.assertIn("evilone.com", up.record(phase="denied", port=7443)["why"])
+
+    def test_opened(self):
+        up = self.uplink("--allow", "example.com:443 GET", "--allow", "example.com:7443", "--ca", self.lab.ca)
+        self.take_session(up)
+        request = "b'%s / HTTP/1.1\\r\\nHost: %s\\r\\nConnection: close\\r\\n\\r\\n'"
+        ask = self.code + "return client(%s'-ign_eof', %s, at='example.com:443', stdin=%s, until=b'HTTP/1.1 ')"
+        with open(self.path("early"), "wb") as early:
+            early.write(b"DELETE / HTTP/1.1\r\nHost: example.com\r\n\r\n")
+        # A ticket of the server itself is worth nothing to egress: what comes early is thrown away.
+        got = up.do(ask % (self.name, "'-sess_in', FILE, '-early_data', EARLY", request % ("GET", "example.com")))
+        self.assertIn("HTTP/1.1 200", got)
+        self.assertEqual([r["method"] for r in self.lab.ask("requests")], ["GET"])
+        # A ticket of egress: requests are judged as before, and so is the name.
+        up.do(self.code + "return client(%s'-sess_out', FILE, at='example.com:443')" % self.name)
+        for method, host, status in (("GET", "example.com", "200"), ("DELETE", "example.com", "403"), ("GET", "evil.com", "403")):
+            got = up.do(ask % (self.name, "'-sess_in', FILE", request % (method, host)))
+            self.assertIn("Reused, TLSv1.3", got)
+            self.assertIn("HTTP/1.1 " + status, got)
+        self.assertEqual([r["method"] for r in self.lab.ask("requests")], ["GET", "GET"])
+        got = up.do(ask % ("'-servername', 'evil.com', ", "'-sess_in', FILE", request % ("GET", "evil.com")))
+        self.assertNotIn("Reused", got)
+        self.assertIn("evil.com", up.record(phase="denied", port=443, why="TLS asks for evil.com instead")["why"])
 
 
 SOCKS = "def socks(name, port):\n  s = tcp('198.19.255.254', 1080)\n  s.sendall(b'\\x05\\x01\\x00')\n  s.recv(2)\n"

@@ -140,6 +140,8 @@ static void test_refused(void **state)
 		{"{" BOTH "\"allowOut\":[\"\"]}", "allowOut: ", ERR_INVALID},
 		{"{\"allow_internet_access\":1}", "not a boolean", ERR_INVALID},
 		{"{\"egressProxy\":{\"address\":\"x:1\"}}", "egressProxy", ERR_UNSUPPORTED},
+		{"{\"httpsPorts\":[3000]}", "httpsPorts", ERR_UNSUPPORTED},
+		{"{\"httpsPorts\":3000}", "httpsPorts", ERR_UNSUPPORTED},
 		{"{\"rules\":[]}", "rules: not an object", ERR_INVALID},
 		{"{\"rules\":{\"a b\":[]}}", "not a host", ERR_INVALID},
 		{"{\"rules\":{\"a.com\":[{},{}]}}", "at most one rule", ERR_INVALID},

@@ -51,7 +51,7 @@ static bool asks_for(const json_t *o, const char *key)
 /* Settings about who may come in belong to the creation: a change of the rules keeps them. */
 static json_t *new_network(const json_t *wanted, const json_t *data)
 {
-	static const char *const kept[] = {"allowPublicTraffic", "maskRequestHost", "httpsPorts"};
+	static const char *const kept[] = {"allowPublicTraffic", "maskRequestHost"};
 	const json_t *old = json_object_get(data, "network");
 	json_t *all = must_alloc(json_copy((json_t *)wanted));
 

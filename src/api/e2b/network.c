@@ -347,12 +347,33 @@ static void fill_spec(struct sandbox_spec *s, int mode, const struct networks *a
 		list_take(&s->deny, format_network(&denied->items[i]));
 }
 
+/*
+ * What would take a wall away. Behind a proxy of the client's no address could be judged: it resolves names, and it may
+ * stand where the sandbox must not reach. TLS to a server inside would have this process read what that server sends.
+ */
+static int refuse_dangerous(const json_t *network, struct err *e)
+{
+	const json_t *proxy = json_object_get(network, "egressProxy");
+	const json_t *ports = json_object_get(network, "httpsPorts");
+
+	if (proxy && !json_is_null(proxy))
+		return err_field(e, ERR_UNSUPPORTED, "network",
+				 "network.egressProxy: behind a proxy of the client's the "
+				 "addresses of names cannot be checked; only the operator "
+				 "chooses a proxy here");
+	if (ports && !json_is_null(ports) && !(json_is_array(ports) && !json_array_size(ports)))
+		return err_field(e, ERR_UNSUPPORTED, "network",
+				 "network.httpsPorts: ports are reached by plain HTTP only; have "
+				 "the server listen without TLS, the daemon's port has TLS");
+	return 0;
+}
+
 int e2b_network_spec(const json_t *network, const json_t *internet, struct sandbox_spec *s,
 		     struct err *e)
 {
 	auto_networks struct networks allowed = {0}, denied = {0};
 	auto_list struct list names = {0}, headers = {0};
-	const json_t *allow_list, *deny_list, *proxy = json_object_get(network, "egressProxy");
+	const json_t *allow_list, *deny_list;
 	bool closed = json_is_false(internet), open = false;
 
 	if (network && !json_is_object(network) && !json_is_null(network))
@@ -360,10 +381,8 @@ int e2b_network_spec(const json_t *network, const json_t *internet, struct sandb
 	if (internet && !json_is_boolean(internet) && !json_is_null(internet))
 		return err_field(e, ERR_INVALID, "allow_internet_access",
 				 "allow_internet_access: not a boolean");
-	if (proxy && !json_is_null(proxy))
-		return err_field(e, ERR_UNSUPPORTED, "network",
-				 "network.egressProxy: only the operator chooses a proxy here");
-	if (read_list(network, "allowOut", "allow_out", &allow_list, e) < 0 ||
+	if (refuse_dangerous(network, e) < 0 ||
+	    read_list(network, "allowOut", "allow_out", &allow_list, e) < 0 ||
 	    read_list(network, "denyOut", "deny_out", &deny_list, e) < 0 ||
 	    read_denied(deny_list, &denied, &closed, e) < 0 ||
 	    read_allowed(allow_list, &allowed, &names, e) < 0 ||

@@ -76,8 +76,7 @@ static const struct {
 	{"Attempt",
 	 "seq:integer time:string? event:string verdict:string connection:integer name:string? "
 	 "address:string? port:integer protocol:string rule:string? why:string? remedy:string? "
-	 "program:string? secret:string? inspected:boolean tx_bytes:integer rx_bytes:integer "
-	 "duration_ms:number "
+	 "secret:string? inspected:boolean tx_bytes:integer rx_bytes:integer duration_ms:number "
 	 "count:integer"},
 	{"StatsSample", "time:string " STATS_MEMBERS},
 	{"Stats", STATS_MEMBERS STATS_LIMITS " history:[StatsSample]"},

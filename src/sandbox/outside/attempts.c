@@ -54,7 +54,6 @@ static void put_line(struct jsonw *j, const struct egress_record *r)
 	put_text(j, "rule", r->rule);
 	put_text(j, "why", r->why);
 	put_text(j, "remedy", r->remedy);
-	put_text(j, "program", r->program);
 	jsonw_bool(j, "inspected", r->inspected);
 	jsonw_uint(j, "tx_bytes", r->tx_bytes);
 	jsonw_uint(j, "rx_bytes", r->rx_bytes);

@@ -217,11 +217,11 @@ class E2b(harness.Case):
                     self.assertIn(why, reply.json["message"])
                 self.assertIn(self.d.get(path, headers={**port, **token}).status, (200, 502))
             # New rules for the way out change nothing about the way in.
-            rules = {"denyOut": ["0.0.0.0/0"], "allowPublicTraffic": True, "maskRequestHost": "y", "httpsPorts": [3000]}
+            rules = {"denyOut": ["0.0.0.0/0"], "allowPublicTraffic": True, "maskRequestHost": "y", "httpsPorts": []}
             path = "/sandboxes/" + box["sandboxID"]
             self.assertEqual(self.control("PUT", path + "/network", rules).status, 204)
             self.assertEqual(self.control("GET", path).json["network"],
-                             {"denyOut": ["0.0.0.0/0"], "allowPublicTraffic": False, "maskRequestHost": "x:${PORT}"})
+                             {"denyOut": ["0.0.0.0/0"], "allowPublicTraffic": False, "maskRequestHost": "x:${PORT}", "httpsPorts": []})
 
     def test_the_lifetime_of_forks(self):
         for bad in (2 ** 62, -1, 366 * 86400 + 1, "60", 1.5):
