@@ -207,6 +207,8 @@ static void add_tcp_reply(struct conn *c, const struct buf *out)
 {
 	unsigned char len[2] = {(unsigned char)(out->len >> 8), (unsigned char)out->len};
 
+	if (c->dead)
+		return; /* its buffers are freed already */
 	buf_add(&c->client.out, len, 2);
 	buf_add(&c->client.out, buf_head(out), out->len);
 }

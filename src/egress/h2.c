@@ -232,6 +232,8 @@ static int check_request(struct h2_stream *s, struct http_refusal *r)
 		   *host = h2_fields_get(&s->head, "host");
 	const char *scheme = h2_fields_get(&s->head, ":scheme");
 	const char *type = h2_fields_get(&s->head, "content-type");
+	struct http1_field fields[HTTP1_FIELDS];
+	struct http_request q = {.method = method, .target = path, .fields = fields};
 
 	s->is_head = method && str_equal(method, "HEAD");
 	s->is_grpc = type && str_starts(type, "application/grpc");
@@ -246,7 +248,8 @@ static int check_request(struct h2_stream *s, struct http_refusal *r)
 		http_refuse(r, 400, "the request names another scheme, or two hosts");
 		return refuse_told(s, method, r);
 	}
-	return http_check(&s->h->place, method, authority, path, r);
+	q.count = h2_fields_list(&s->head, fields);
+	return http_check(&s->h->place, &q, authority, r);
 }
 
 static int submit_request(struct h2_stream *s, const struct http_request *q, bool has_body)

@@ -3,6 +3,7 @@
 
 #include <ctype.h>
 #include <stdarg.h>
+#include <strings.h>
 
 int http_refuse(struct http_refusal *r, int status, const char *fmt, ...)
 {
@@ -123,15 +124,44 @@ size_t http_path_forms(const char *target, char ret[HTTP_PATH_FORMS][HTTP_PATH_M
 
 /* ---- the decision ---- */
 
-static int decide(const struct http_place *p, const char *method, const char *target,
+/* Is it a field by which some servers take another method or path than the first line's? To CGI "_" is "-". */
+static bool is_override(const char *name)
+{
+	static const char *const names[] = {"X-HTTP-Method-Override", "X-HTTP-Method",
+					    "X-Method-Override", "X-Original-URL", "X-Rewrite-URL"};
+	char plain[32];
+	size_t len = strlen(name);
+
+	if (len >= sizeof(plain))
+		return false;
+	for (size_t i = 0; i <= len; i++)
+		plain[i] = name[i] == '_' ? '-' : name[i];
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (strcasecmp(plain, names[i]) == 0)
+			return true;
+	return false;
+}
+
+static int refuse_overrides(const struct http_request *q, struct http_refusal *ret)
+{
+	for (size_t i = 0; i < q->count; i++)
+		if (is_override(q->fields[i].name))
+			return http_refuse(ret, 403,
+					   "%s may mean another method or path than the "
+					   "request's, and the rules have such",
+					   q->fields[i].name);
+	return 0;
+}
+
+static int decide(const struct http_place *p, const struct http_request *q,
 		  struct http_refusal *ret)
 {
 	static char forms[HTTP_PATH_FORMS][HTTP_PATH_MAX]; /* one thread; too large for the stack */
-	size_t count = http_path_forms(target, forms);
+	size_t count = http_path_forms(q->target, forms);
 	struct net_answer a = {0};
 	const char *used_up;
 
-	if (str_equal(method, "CONNECT"))
+	if (str_equal(q->method, "CONNECT"))
 		return http_refuse(ret, 403, "CONNECT is served by the sandbox's proxy only");
 	if (!count)
 		return http_refuse(ret, 400, "a malformed request target");
@@ -139,27 +169,27 @@ static int decide(const struct http_place *p, const char *method, const char *ta
 	if (used_up)
 		return http_refuse(ret, 429, "%s", used_up);
 	for (size_t i = 0; i < count; i++) {
-		p->decide(p->context, net_method_find(method, strlen(method)), forms[i], &a);
+		p->decide(p->context, net_method_find(q->method, strlen(q->method)), forms[i], &a);
 		if (!a.allowed) {
 			http_refuse(ret, 403, "%s", a.why[0] ? a.why : "no rule allows it");
 			snprintf(ret->remedy, sizeof(ret->remedy), "%s", a.remedy);
 			return -1;
 		}
 	}
-	return 0;
+	return a.http ? refuse_overrides(q, ret) : 0;
 }
 
-int http_check(const struct http_place *p, const char *method, const char *authority,
-	       const char *target, struct http_refusal *ret)
+int http_check(const struct http_place *p, const struct http_request *q, const char *authority,
+	       struct http_refusal *ret)
 {
 	char path[256];
 	int rc = check_authority(p, authority, ret);
 
 	if (rc == 0)
-		rc = decide(p, method, target, ret);
-	str_sanitise(path, sizeof(path), target, strcspn(target, "?"));
+		rc = decide(p, q, ret);
+	str_sanitise(path, sizeof(path), q->target, strcspn(q->target, "?"));
 	if (p->told)
-		p->told(p->context, method, path, rc < 0 ? ret : NULL);
+		p->told(p->context, q->method, path, rc < 0 ? ret : NULL);
 	return rc;
 }
 

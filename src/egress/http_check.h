@@ -50,11 +50,11 @@ struct http_request {
 };
 
 /*
- * authority is that of Host, or :authority. target is in origin-form, or "*". 0, or -1 with the refusal, which
+ * authority is that of Host, or :authority. The target is in origin-form, or "*". 0, or -1 with the refusal, which
  * was told.
  */
-int http_check(const struct http_place *p, const char *method, const char *authority,
-	       const char *target, struct http_refusal *ret);
+int http_check(const struct http_place *p, const struct http_request *q, const char *authority,
+	       struct http_refusal *ret);
 /* "host", "host:80", "[::1]:80": how long the host is; -1: malformed. The port stays if the text has none. */
 ssize_t http_authority(const char *text, size_t len, uint16_t *port);
 

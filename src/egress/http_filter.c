@@ -243,10 +243,10 @@ static int pass_request(struct http_filter *f, struct http1_head *h, struct http
 	target = host ? origin_form(f, h, host, r) : NULL;
 	if (!target)
 		return tell(f, h, r);
-	if (http_check(&f->place, h->method, host, target, r) < 0)
-		return -1;
 	q.target = target;
 	q.count = drop_hop_fields(f, h, upgrades, fields);
+	if (http_check(&f->place, &q, host, r) < 0)
+		return -1;
 	*x = (struct exchange){
 		.is_head = f->refused_head, .upgrades = upgrades, .is_old = h->is_old};
 	f->count++;

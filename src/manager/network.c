@@ -297,8 +297,8 @@ static json_t *attempt_json(const struct egress_record *r, uint64_t seq)
 	bool allowed = r->phase == EGRESS_OPENED || r->phase == EGRESS_CLOSED;
 
 	return json_pack(
-		"{s:I,s:o,s:s,s:s,s:I,s:o,s:o,s:i,s:s,s:o,s:o,s:o,s:o,s:b,s:I,s:I,s:f,s:I}",
-		"seq", (json_int_t)seq, "time", time_json(r->started_ms), "event",
+		"{s:I,s:o,s:s,s:s,s:I,s:o,s:o,s:i,s:s,s:o,s:o,s:o,s:o,s:b,s:I,s:I,s:f,s:I}", "seq",
+		(json_int_t)seq, "time", time_json(r->started_ms), "event",
 		name_in(phase_names, ARRAY_LEN(phase_names), r->phase), "verdict",
 		allowed			    ? "allow"
 		: r->phase == EGRESS_FAILED ? "fail"
@@ -306,8 +306,8 @@ static json_t *attempt_json(const struct egress_record *r, uint64_t seq)
 		"connection", (json_int_t)r->serial, "name", text_or_null(r->name), "address",
 		text_or_null(r->address), "port", r->port, "protocol", r->udp ? "udp" : "tcp",
 		"rule", text_or_null(r->rule), "why", text_or_null(r->why), "remedy",
-		text_or_null(r->remedy), "secret", text_or_null(r->secret),
-		"inspected", r->inspected, "tx_bytes", (json_int_t)r->tx_bytes, "rx_bytes",
+		text_or_null(r->remedy), "secret", text_or_null(r->secret), "inspected",
+		r->inspected, "tx_bytes", (json_int_t)r->tx_bytes, "rx_bytes",
 		(json_int_t)r->rx_bytes, "duration_ms", (double)r->duration_ms, "count",
 		(json_int_t)(r->count ? r->count : 1));
 }

@@ -22,9 +22,8 @@ static const struct egress_string id_texts[] = {TEXT(id), {0}};
 static const struct egress_string add_texts[] = {TEXT(add.id), TEXT(add.owner), {0}};
 static const struct egress_string meter_texts[] = {TEXT(meter.id), {0}};
 static const struct egress_string record_texts[] = {
-	TEXT(record.id),      TEXT(record.name),   TEXT(record.address),
-	TEXT(record.rule),    TEXT(record.why),	   TEXT(record.remedy),
-	TEXT(record.secret), {0}};
+	TEXT(record.id),  TEXT(record.name),   TEXT(record.address), TEXT(record.rule),
+	TEXT(record.why), TEXT(record.remedy), TEXT(record.secret),  {0}};
 static const struct egress_string verdict_texts[] = {TEXT(verdict.id), {0}};
 static const struct egress_string segment_texts[] = {
 	TEXT(segment.id), TEXT(segment.group), TEXT(segment.name), {0}};

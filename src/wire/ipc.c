@@ -34,9 +34,10 @@ static const struct ipc_text row_texts[] = {TEXT(row.id), TEXT(row.snapshot), TE
 static const struct ipc_text network_texts[] = {
 	TEXT(network.id), TEXT(network.snapshot), TEXT(network.group), TEXT(network.name), {0}};
 static const struct ipc_text net_record_texts[] = {
-	TEXT(net_record.id),	  TEXT(net_record.name),   TEXT(net_record.address),
-	TEXT(net_record.rule),	  TEXT(net_record.why),	   TEXT(net_record.remedy),
-	TEXT(net_record.secret), {0}};
+	TEXT(net_record.id),	  TEXT(net_record.name),
+	TEXT(net_record.address), TEXT(net_record.rule),
+	TEXT(net_record.why),	  TEXT(net_record.remedy),
+	TEXT(net_record.secret),  {0}};
 static const struct ipc_text net_meter_texts[] = {TEXT(net_meter.id), {0}};
 static const struct ipc_text died_texts[] = {TEXT(died.id), TEXT(died.why), {0}};
 static const struct ipc_text remote_texts[] = {TEXT(remote.id), TEXT(remote.name), {0}};

@@ -24,7 +24,8 @@ struct world {
 /* DELETE is refused; of the paths only those below /ok, and /, are allowed. */
 static void decide(void *context, unsigned method, const char *path, struct net_answer *ret)
 {
-	*ret = (struct net_answer){.allowed = method != NET_DELETE &&
+	*ret = (struct net_answer){.http = true,
+				   .allowed = method != NET_DELETE &&
 					      (str_equal(path, "/") || str_starts(path, "/ok"))};
 	if (!ret->allowed) {
 		snprintf(ret->why, sizeof(ret->why), "no rule for %s", path);
@@ -153,6 +154,12 @@ static const struct {
 	    "Transfer-Encoding: chunked\r\n\r\n3;a=b\r\nabc\r\n0\r\nX: y\r\n\r\n"},
 	{0, "GET / HTTP/1.1\r\n" HOST "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: "
 	    "h2c\r\nHTTP2-Settings: AA\r\n\r\n"},
+	{0, "GET / HTTP/1.1\r\n" HOST "X-HTTP-Method-Overrides: PUT\r\n\r\n"},
+	/* another method or path, to some servers */
+	{403, "POST / HTTP/1.1\r\n" HOST "x-http-method-override: DELETE\r\n\r\n"},
+	{403, "GET / HTTP/1.1\r\n" HOST "X_HTTP-Method: DELETE\r\n\r\n"},
+	{403, "GET / HTTP/1.1\r\n" HOST "X-Original-URL: /forbidden\r\n\r\n"},
+	{403, "GET / HTTP/1.1\r\n" HOST "X-Rewrite-Url: /forbidden\r\n\r\n"},
 	/* another host */
 	{400, "GET / HTTP/1.1\r\n\r\n"},
 	{403, "GET / HTTP/1.1\r\nHost: evil.test\r\n\r\n"},
