@@ -30,6 +30,21 @@ static void reset_socket(int fd)
 	close(fd);
 }
 
+/* Before an end is sent. The side that ends first keeps a port. */
+static void note_end(struct conn *c, const struct stream *s)
+{
+	struct sockaddr_storage to;
+	socklen_t len = sizeof(to);
+	unsigned char address[16];
+	uint16_t port;
+
+	if (s != &c->server || s->ended || s->finished || c->peer[0] ||
+	    getpeername(s->watch.fd, (struct sockaddr *)&to, &len) < 0)
+		return;
+	address_of(&to, address, &port);
+	ports_left(c->uplink, address, port);
+}
+
 static void close_stream(struct conn *c, struct stream *s, bool reset)
 {
 	buf_done(&s->in);
@@ -37,6 +52,8 @@ static void close_stream(struct conn *c, struct stream *s, bool reset)
 	if (s->watch.fd < 0)
 		return;
 	loop_unwatch(c->uplink->role->loop, &s->watch);
+	if (!reset)
+		note_end(c, s);
 	if (reset)
 		reset_socket(s->watch.fd);
 	else
@@ -207,6 +224,7 @@ static void flush(struct conn *c, struct stream *s)
 	if (s->out.len == 0 && n)
 		buf_done(&s->out);
 	if (s->finish && !s->finished && s->out.len == 0) {
+		note_end(c, s);
 		shutdown(s->watch.fd, SHUT_WR);
 		s->finished = true;
 	}

@@ -159,9 +159,13 @@ static int attempt_connect(struct dial *d, int fd, const unsigned char address[1
 
 static int attempt_begin(struct dial *d, const unsigned char address[16])
 {
-	int family = address_is_v4(address) ? AF_INET : AF_INET6;
-	int fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	int family = address_is_v4(address) ? AF_INET : AF_INET6, fd;
 
+	if (!ports_has(d->conn->uplink, address, d->port)) {
+		errno = EDQUOT;
+		return -1;
+	}
+	fd = socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	return fd < 0 ? -1 : attempt_connect(d, fd, address);
 }
 
@@ -181,7 +185,9 @@ static void dial_next(struct dial *d)
 	}
 	if (d->open_count)
 		return;
-	snprintf(why, sizeof(why), "cannot connect: %s", strerror(d->last_error));
+	snprintf(why, sizeof(why), "cannot connect: %s",
+		 d->last_error == EDQUOT ? "too many connections to it were closed a moment ago"
+					 : strerror(d->last_error));
 	dial_stop(c);
 	conn_not_dialled(c, why);
 }

@@ -22,10 +22,12 @@
 #include <sys/socket.h>
 
 #define CONN_BUFFER (64u << 10)	 /* unsent or unjudged bytes of one side, roughly */
+#define PORT_ROWS 256		 /* see ports.c */
 #define CONN_JUDGED (128u << 10) /* most bytes that a handler may hold back of one side */
 
 struct resolver;
 struct asker;
+struct ports;
 struct conn;
 struct names;
 struct records;
@@ -45,9 +47,12 @@ struct role {
 	struct budget_pool open_pool;	/* connections, bounded by fds */
 	struct budget_pool lookup_pool; /* names that are being resolved */
 	struct loop_timer tick;		/* once a second: meters, denials, rates */
-	int route;			/* netlink socket that tells the host's own addresses */
-	int pipe[2];			/* what is relayed passes through it, and none stays */
-	bool one_run;			/* serves one `cloche run`, and ends with its keeper */
+	uint32_t ticks;
+	uint32_t port_count, ports_used[PORT_ROWS]; /* of the host; see ports.c */
+	struct ports *ports_of_gone;		    /* sandboxes; or NULL */
+	int route;	 /* netlink socket that tells the host's own addresses */
+	int pipe[2];	 /* what is relayed passes through it, and none stays */
+	bool one_run;	 /* serves one `cloche run`, and ends with its keeper */
 	bool is_held;	 /* the audit log cannot be written: nothing new is opened or looked up */
 	void *inspector; /* what TLS inspection keeps for all sandboxes */
 	char scratch[256 << 10];
@@ -91,6 +96,7 @@ struct uplink {
 	struct groups *groups;	 /* of records; or NULL */
 	uint32_t told_alone;	 /* records of this second; see record.c */
 	struct budget open;	 /* connections */
+	struct ports *ports;	 /* that it has left behind; or NULL */
 	struct asker *asker;
 	struct egress_meter meter, told;
 	struct bucket up, down;
@@ -413,6 +419,16 @@ socklen_t address_to(const unsigned char address[16], uint16_t port, struct sock
 bool address_is_v4(const unsigned char address[16]);
 /* Is it an address of this host, however it is written? */
 bool address_is_own(struct role *r, const unsigned char address[16]);
+
+/* ---- ports.c: ports that closed connections keep for a while ---- */
+
+void ports_start(struct role *r);
+/* May the sandbox have one more connection to this destination? */
+bool ports_has(const struct uplink *s, const unsigned char address[16], uint16_t port);
+/* It ends a connection to the destination before the other side does. */
+void ports_left(struct uplink *s, const unsigned char address[16], uint16_t port);
+void ports_minute(struct role *r);
+void ports_done(struct uplink *s);
 
 /* ---- role.c ---- */
 

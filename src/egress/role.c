@@ -150,6 +150,8 @@ static void on_tick(void *arg)
 
 	for (struct uplink *s = r->uplinks; s; s = s->next)
 		uplink_tick(s);
+	if (++r->ticks % 60 == 0)
+		ports_minute(r);
 	loop_timer_set(r->loop, &r->tick, TICK_MS);
 }
 
@@ -167,6 +169,7 @@ int role_start(struct role *r, int control, struct err *e)
 		return err_sys(e, "cannot open a netlink socket");
 	if (pipe2(r->pipe, O_CLOEXEC | O_NONBLOCK) < 0)
 		return err_sys(e, "cannot make a pipe");
+	ports_start(r);
 	/* It works with less, slower. */
 	(void)!fcntl(r->pipe[1], F_SETPIPE_SZ, PIPE_BYTES);
 	return inspect_start(r, e);

@@ -382,6 +382,7 @@ void uplink_remove(struct uplink *s)
 	secrets_unref(s->secrets);
 	names_free(s->names);
 	asker_unref(s->asker);
+	ports_done(s);
 	index_put(r, s->rules);
 	*s->back = s->next;
 	if (s->next)

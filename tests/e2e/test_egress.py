@@ -524,6 +524,20 @@ class Faults(EgressCase):
         self.assertEqual(up.do("return {code_of(s.recv, 1) for s in kept['all']} == {'ECONNRESET'}"), True)
         self.works(up)
 
+    def test_ports_of_another_sandbox(self):
+        """Who closes first keeps a port for a minute; to one destination there are no more connections than ports."""
+        change = lambda text: self.lab.command("sh", "-c", "echo %s >/proc/sys/net/ipv4/ip_local_port_range" % text).code
+        with open("/proc/sys/net/ipv4/ip_local_port_range", encoding="ascii") as f:
+            before = f.read()
+        if change("40000 40999"):
+            self.skipTest("the ports of the laboratory cannot be changed by an ordinary user")
+        self.addCleanup(change, before)
+        up = self.uplink("--allow", "v4.example.com", "--allow", "v6.example.com", "--with", PORTS % self.path("done"))
+        self.assertTrue(cl.wait_for(lambda: os.path.exists(self.path("done")), 60))
+        self.assertEqual(self.read("done"), "ECONNRESET")
+        self.assertIn("closed a moment ago", up.record(phase="failed", name="v4.example.com")["why"])
+        self.assertEqual(up.do("return echo(tcp('v4.example.com', 7001))"), "hello")
+
     def resident(self, up):
         with open("/proc/%d/statm" % up.pid(), encoding="ascii") as f:
             return int(f.read().split()[1]) * 4096
@@ -584,6 +598,22 @@ for i in range(2500):
 for a in to:
     s = socket.socket(); s.setblocking(False); s.connect_ex((a, 7001)); kept.append(s)
 open('%s', 'w').close()
+time.sleep(99)" """
+PORTS = """exec python3 -c "
+import os, socket, time
+end, to = 'ok', socket.gethostbyname('v4.example.com')
+for i in range(1200):
+    s = socket.create_connection((to, 7001), 10)
+    try:
+        s.sendall(b'x')
+        if not s.recv(1): break
+    except OSError:
+        end = 'ECONNRESET'
+        break
+    s.close()
+path = '%s'
+with open(path + '.new', 'w') as f: f.write(end)
+os.rename(path + '.new', path)
 time.sleep(99)" """
 CROWD = """exec python3 -c "
 import resource, socket, time
