@@ -30,21 +30,6 @@ static void reset_socket(int fd)
 	close(fd);
 }
 
-/* Before an end is sent. The side that ends first keeps a port. */
-static void note_end(struct conn *c, const struct stream *s)
-{
-	struct sockaddr_storage to;
-	socklen_t len = sizeof(to);
-	unsigned char address[16];
-	uint16_t port;
-
-	if (s != &c->server || s->ended || s->finished || c->peer[0] ||
-	    getpeername(s->watch.fd, (struct sockaddr *)&to, &len) < 0)
-		return;
-	address_of(&to, address, &port);
-	ports_left(c->uplink, address, port);
-}
-
 static void close_stream(struct conn *c, struct stream *s, bool reset)
 {
 	buf_done(&s->in);
@@ -53,7 +38,7 @@ static void close_stream(struct conn *c, struct stream *s, bool reset)
 		return;
 	loop_unwatch(c->uplink->role->loop, &s->watch);
 	if (!reset)
-		note_end(c, s);
+		ports_note_end(s);
 	if (reset)
 		reset_socket(s->watch.fd);
 	else
@@ -224,7 +209,7 @@ static void flush(struct conn *c, struct stream *s)
 	if (s->out.len == 0 && n)
 		buf_done(&s->out);
 	if (s->finish && !s->finished && s->out.len == 0) {
-		note_end(c, s);
+		ports_note_end(s);
 		shutdown(s->watch.fd, SHUT_WR);
 		s->finished = true;
 	}
@@ -374,8 +359,9 @@ static bool is_straight(const struct conn *c, struct stream *from)
 {
 	const struct stream *to = other_of(from);
 
-	return c->handler == &conn_relay && c->upstream == UPSTREAM_OPEN && !c->closing &&
-	       !from->in.len && !to->out.len && to->watch.fd >= 0;
+	return (c->handler == &conn_relay || (from == &c->server && c->handler->passes_server)) &&
+	       c->upstream == UPSTREAM_OPEN && !c->closing && !from->in.len && !to->out.len &&
+	       to->watch.fd >= 0;
 }
 
 static void count(struct conn *c, bool up, size_t len)
@@ -415,6 +401,8 @@ static void receive(struct conn *c, struct stream *s)
 				return;
 			if (!straight)
 				buf_add(&s->in, r->scratch, (size_t)n);
+			if (!straight && (size_t)n == s->at_once && s->at_once < CONN_BUFFER)
+				s->at_once *= 2;
 		} else if (n == 0) {
 			s->ended = true;
 		} else if (errno != EAGAIN && errno != EINTR) {

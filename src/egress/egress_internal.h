@@ -171,6 +171,7 @@ struct stream {
  */
 struct handler {
 	const char *name;
+	bool passes_server; /* what the server sends is not judged */
 	void (*step)(struct conn *c);
 	void (*done)(struct conn *c);	      /* frees c->state; or NULL */
 	size_t (*held)(const struct conn *c); /* bytes that wait in c->state; or NULL */
@@ -425,8 +426,8 @@ bool address_is_own(struct role *r, const unsigned char address[16]);
 void ports_start(struct role *r);
 /* May the sandbox have one more connection to this destination? */
 bool ports_has(const struct uplink *s, const unsigned char address[16], uint16_t port);
-/* It ends a connection to the destination before the other side does. */
-void ports_left(struct uplink *s, const unsigned char address[16], uint16_t port);
+/* Before the end of this side's connection is sent: who ends first keeps a port. */
+void ports_note_end(const struct stream *side);
 void ports_minute(struct role *r);
 void ports_done(struct uplink *s);
 

@@ -190,7 +190,8 @@ static void begun_done(struct conn *c)
 	free(c->state);
 }
 
-static const struct handler conn_begun = {.name = "begun", .step = begun_step, .done = begun_done};
+static const struct handler conn_begun = {
+	.name = "begun", .passes_server = true, .step = begun_step, .done = begun_done};
 
 static void choose_plain(struct conn *c)
 {

@@ -48,10 +48,21 @@ bool ports_has(const struct uplink *s, const unsigned char address[16], uint16_t
 	return !mine.used || budget_has(&mine, 1);
 }
 
-void ports_left(struct uplink *s, const unsigned char address[16], uint16_t port)
+void ports_note_end(const struct stream *side)
 {
-	size_t row = row_of(address, port);
+	struct conn *c = side->conn;
+	struct uplink *s = c->uplink;
+	struct sockaddr_storage to;
+	socklen_t len = sizeof(to);
+	unsigned char address[16];
+	uint16_t port;
+	size_t row;
 
+	if (side != &c->server || side->ended || side->finished || c->peer[0] ||
+	    getpeername(side->watch.fd, (struct sockaddr *)&to, &len) < 0)
+		return;
+	address_of(&to, address, &port);
+	row = row_of(address, port);
 	if (!s->ports)
 		s->ports = must_alloc(calloc(1, sizeof(*s->ports)));
 	s->ports->now[row]++;
