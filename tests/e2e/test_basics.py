@@ -2,7 +2,9 @@
 
 import ctypes
 import json
+import os
 import re
+import signal
 
 import cl
 
@@ -387,6 +389,22 @@ class Record(cl.Case):
         rec = cl.record("--", "sh", "-c", "sleep %s >/dev/null 2>&1 & exit 4" % mark, code=4)
         self.assertEqual(rec["status"], "exited")
         self.assertEqual(cl.gone(mark), [])
+
+    def test_launcher_killed_while_pid_1_is_stopped(self):
+        """Pid 1 cannot see that its keeper is gone; the kernel kills it."""
+        mark = cl.marker()
+        p = cl.start("run", "--empty", "--", "sh", "-c", "echo up; sleep %s" % mark)
+        self.assertEqual(p.stdout.readline(), b"up\n")
+        with open("/proc/%d/task/%d/children" % (p.pid, p.pid), encoding="ascii") as f:
+            children = [int(pid) for pid in f.read().split()]
+        for pid in children:
+            os.kill(pid, signal.SIGSTOP)
+        p.kill()
+        p.communicate()
+        left = cl.gone(mark)
+        for pid in children if left else []:
+            os.kill(pid, signal.SIGKILL)
+        self.assertEqual(left, [])
 
     def test_background_child_holding_stdout(self):
         """A left-over that keeps the pipe open does not make the run wait for it."""

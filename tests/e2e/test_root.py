@@ -113,6 +113,11 @@ try_("affinity", lambda: os.sched_setaffinity(1, {0}))
             self.assertEqual((found.pop("term"), found.pop("exists")), ("ok", "ok"))
         self.assertEqual(set(found.values()) - {"EACCES", "EPERM"}, set(), rec["stdout"])
 
+    def test_pid_1_has_an_id_that_root_inside_does_not(self):
+        self.need_root("without ids to choose from it has the same")
+        ids = self.root("--empty", "--", "/bin/sh", "-c", "grep -E '^[UG]id:' /proc/1/status")["stdout"].split()
+        self.assertEqual(ids, ["Uid:", *["65534"] * 4, "Gid:", *["65534"] * 4])
+
     def test_signal_in_the_first_instruction(self):
         self.assertEqual(self.root("--empty", "--", "/bin/sh", "-c", "kill -KILL 1; kill -TERM 1; kill -INT 1; echo on")
                          ["stdout"], "on\n")
