@@ -142,6 +142,14 @@ class Udp(EgressCase):
                 self.assertEqual(up.await_event(what="meter", connections=300)["open"], most)
                 self.assertEqual(up.do(ECHO + "return ask(kept['all'][0])"), "hello", "the oldest begins again")
 
+    def test_what_is_denied_takes_the_place_of_none(self):
+        up = self.uplink("--allow", "udp://example.com:%d" % UDP, "--allow", "evil.com:443", "--open", 1)
+        ask = ECHO + "kept.setdefault('s', udp('example.com', %d))\nreturn ask(kept['s'])" % UDP
+        self.assertEqual(up.do(ask), "hello")
+        self.refused(up, "evil.com")
+        self.assertEqual(up.do(ask), "hello")
+        self.assertNotIn("closed", [r.get("phase") for r in up.seen])
+
     def test_nobody_there(self):
         self.lab.ask("names", names={"gone.example.org": [netlab.HOST]})
         rules = ("--allow", "udp://gone.example.org:%d" % UDP, "--allow", "udp://%s:%d" % (netlab.HOST, UDP))
