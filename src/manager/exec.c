@@ -517,6 +517,11 @@ void exec_feed(struct exec *x, struct exec_source *in)
 	}
 }
 
+void exec_leave_unread(struct exec *x)
+{
+	x->unacked = true;
+}
+
 void exec_credit(void *exec, size_t len)
 {
 	struct exec *x = exec;

@@ -331,6 +331,8 @@ struct exec_source {
 	bool open;
 };
 void exec_feed(struct exec *x, struct exec_source *in);
+/* The end of the command is for others: the guest keeps what it knows of it. */
+void exec_leave_unread(struct exec *x);
 /* exec: a struct exec, so that the function fits struct pump. */
 void exec_credit(void *exec, size_t len);
 /* Its end is not acknowledged: the guest keeps the command and its output after it. */

@@ -175,6 +175,7 @@ static const struct {
 	{"GET " EXEC "/stream", "streamExec", "200:text/event-stream"},
 	{"GET " EXEC "/ws", "terminalOfExec", "101"},
 	{"POST " EXEC "/stdin", "sendStdin", "204"},
+	{"PUT " EXEC "/stdin", "streamStdin", "204"},
 	{"POST " EXEC "/close_stdin", "closeStdin", "204"},
 	{"POST " EXEC "/signal", "signalExec", "204"},
 	{"POST " EXEC "/resize", "resizeExec", "204"},

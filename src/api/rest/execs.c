@@ -149,3 +149,93 @@ void v1_exec_stdin(struct exchange *x)
 	exchange_also_free(x, bytes, NULL);
 	sandbox_input(x->sandbox, eid, bytes, len, close, v1_answer_empty, x);
 }
+
+/* A body as it comes, at the command's pace; its end is the end of the input. */
+struct input_stream {
+	struct exchange *x;
+	struct sandbox *s; /* held */
+	struct exec *exec; /* takes the input; what the command prints is for others */
+	uint32_t eid;
+	bool has_ended; /* the guest is told so */
+};
+
+static size_t take_input(void *arg, const char *bytes, size_t len)
+{
+	struct input_stream *i = arg;
+
+	return i->exec ? exec_push(i->exec, bytes, len) : 0;
+}
+
+static void end_input(void *arg)
+{
+	struct input_stream *i = arg;
+
+	i->has_ended = true;
+	sandbox_input(i->s, i->eid, "", 0, true, v1_answer_empty, i->x);
+}
+
+static void input_begins(void *arg, uint32_t eid, uint32_t pid)
+{
+	static const struct body_ops ops = {take_input, end_input};
+	struct input_stream *i = arg;
+
+	exchange_take_body(i->x, &ops, i);
+}
+
+static void input_has_room(void *arg)
+{
+	struct input_stream *i = arg;
+
+	exchange_more(i->x);
+}
+
+static void input_fails(void *arg, const struct err *e)
+{
+	struct input_stream *i = arg;
+
+	i->exec = NULL;
+	if (!i->has_ended)
+		exchange_error(i->x, e);
+}
+
+static void input_unread(void *arg, const struct outcome *outcome)
+{
+	struct err e = {.kind = ERR_CONFLICT, .msg = "the command ended before its input did"};
+
+	input_fails(arg, &e);
+}
+
+static void input_gone(void *arg)
+{
+	struct input_stream *i = arg;
+
+	exec_detach(take_ptr(i->exec));
+	if (!i->has_ended)
+		exchange_answer_gone(i->x);
+}
+
+static void input_done(void *arg)
+{
+	struct input_stream *i = arg;
+
+	exec_detach(take_ptr(i->exec));
+	sandbox_release(i->s);
+}
+
+void v1_exec_input(struct exchange *x)
+{
+	static const struct exec_ops ops = {.on_start = input_begins,
+					    .on_room = input_has_room,
+					    .on_exit = input_unread,
+					    .on_error = input_fails};
+	struct input_stream *i;
+	uint32_t eid;
+
+	if (!v1_read_eid(x, &eid))
+		return;
+	i = exchange_attach(x, sizeof(*i), input_done);
+	*i = (struct input_stream){.x = x, .s = sandbox_hold(x->sandbox), .eid = eid};
+	exchange_on_gone(x, input_gone, i);
+	i->exec = exec_attach(i->s, eid, UINT64_MAX, &ops, i);
+	exec_leave_unread(i->exec);
+}

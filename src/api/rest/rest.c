@@ -67,6 +67,8 @@ static const struct route routes[] = {
 	 "from"},
 	{"POST", EXEC "/stdin", v1_exec_stdin, RUN, BODY_JSON_BIG, AWAKE, "Gives it input",
 	 &v1_stdin_table},
+	{"PUT", EXEC "/stdin", v1_exec_input, RUN, BODY_STREAM, AWAKE,
+	 "Gives it the body as it comes as its input, then the end of it", NULL},
 	{"POST", EXEC "/close_stdin", v1_exec_stdin, RUN, BODY_JSON, AWAKE | ROUTE_OWN_BODY,
 	 "Ends its input", &v1_empty_table},
 	{"POST", EXEC "/signal", v1_exec_signal, RUN, BODY_JSON, AWAKE, "Sends it a signal",

@@ -60,8 +60,8 @@ rest_handler v1_agents, v1_agent, v1_agent_create, v1_agent_patch, v1_agent_dele
 rest_handler v1_message_send, v1_message_read, v1_message_ack, v1_message_verify,
 	v1_agent_keys; /* messages.c */
 rest_handler v1_exec;  /* exec.c */
-rest_handler v1_execs, v1_exec_inspect, v1_exec_kill, v1_exec_stream, v1_exec_stdin, v1_exec_signal,
-	v1_exec_resize;					     /* execs.c */
+rest_handler v1_execs, v1_exec_inspect, v1_exec_kill, v1_exec_stream, v1_exec_stdin, v1_exec_input,
+	v1_exec_signal, v1_exec_resize;			     /* execs.c */
 rest_handler v1_exec_ws;				     /* exec_ws.c */
 rest_handler v1_agent_types, v1_agent_call;		     /* agent_types.c */
 rest_handler v1_agent_runs, v1_agent_run, v1_agent_run_kill; /* agent_runs.c */

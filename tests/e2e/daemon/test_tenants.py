@@ -25,7 +25,7 @@ SCOPES = {
         GET /v1/images/inspect""",
     RUN: """POST /v1/run  POST /v1/run/batch  POST /v1/sandboxes  DELETE /v1/sandboxes
         PATCH {box}  DELETE {box}  POST {box}/exec  DELETE {exec}  GET {exec}/ws  POST {exec}/stdin
-        POST {exec}/close_stdin  POST {exec}/signal  POST {exec}/resize
+        PUT {exec}/stdin  POST {exec}/close_stdin  POST {exec}/signal  POST {exec}/resize
         POST {box}/start  POST {box}/stop  POST {box}/restart  POST {box}/pause  POST {box}/resume
         POST {box}/snapshot  POST {box}/fork  POST {box}/timeout  DELETE /v1/snapshots/{id}
         GET {box}/ports/{port}  POST {box}/ports/{port}/x
