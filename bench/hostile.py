@@ -401,6 +401,13 @@ def mcp_sessions(h):
 
 
 @case
+def big_messages(h):
+    body = b'{"jsonrpc":"2.0","id":1,"method":"ping","params":{"x":"' + b"a" * (15 << 20) + b'"}}'
+    h.again(lambda t: t.ask("POST", "/mcp", body, {"Accept": "application/json, text/event-stream",
+                                                   "Content-Type": "application/json"}), 4)
+
+
+@case
 def spinning_commands(h):
     path = h.tenant().box(cpus=1)
     h.again(lambda t: t.ask("POST", path + "/exec", {"shell": "while :; do :; done", "timeout": 5}), 2)

@@ -69,12 +69,17 @@ static int take_message(struct jsonrpc *m, struct jsonrpc_fault *f)
 
 int jsonrpc_parse(const char *bytes, size_t len, struct jsonrpc *ret, struct jsonrpc_fault *f)
 {
-	struct jsonrpc m = {0};
 	struct err e = {0};
 
+	return jsonrpc_take(json_feed_whole(bytes, len, true, &e), ret, f);
+}
+
+int jsonrpc_take(json_t *root, struct jsonrpc *ret, struct jsonrpc_fault *f)
+{
+	struct jsonrpc m = {.root = root};
+
 	*f = (struct jsonrpc_fault){0};
-	m.root = json_feed_whole(bytes, len, true, &e);
-	if (!m.root) {
+	if (!root) {
 		*f = (struct jsonrpc_fault){JSONRPC_PARSE, "Parse error: the message is not JSON",
 					    NULL};
 		return -1;

@@ -51,6 +51,8 @@ struct jsonrpc_fault {
 
 /* -1: f says why. Nothing is to be freed then but f->id. */
 int jsonrpc_parse(const char *bytes, size_t len, struct jsonrpc *ret, struct jsonrpc_fault *f);
+/* The same of a value, which it takes over; NULL: the bytes were no JSON. */
+int jsonrpc_take(json_t *root, struct jsonrpc *ret, struct jsonrpc_fault *f);
 void jsonrpc_done(struct jsonrpc *m);
 
 /* Messages of ours, for the caller to free. id is copied (NULL: null); the rest is taken over. */

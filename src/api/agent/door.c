@@ -71,7 +71,7 @@ static const struct route routes[] = {
 	{"POST", "/v1/messages", send_one, 0, BODY_JSON, ROUTE_OPEN, "", &v1_message_table},
 	{"DELETE", "/v1/messages", ack, 0, BODY_NONE, ROUTE_OPEN, "", NULL},
 	{"POST", "/v1/verify", verify, 0, BODY_JSON, ROUTE_OPEN, "", &v1_verify_table},
-	{"POST", "/mcp", agent_mcp, 0, BODY_BYTES, ROUTE_OPEN, "", NULL},
+	{"POST", "/mcp", agent_mcp, 0, BODY_RPC, ROUTE_OPEN, "", NULL},
 };
 
 const struct door agent_door = {

@@ -198,7 +198,7 @@ void agent_mcp(struct exchange *x)
 	struct jsonrpc_fault f = {0};
 	struct jsonrpc m;
 
-	if (jsonrpc_parse(x->body, x->body_len, &m, &f) < 0) {
+	if (jsonrpc_take(json_incref(x->json), &m, &f) < 0) {
 		reply(x, 400, jsonrpc_error(f.id, f.code, f.text, NULL));
 		json_decref(f.id);
 		return;

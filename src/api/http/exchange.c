@@ -347,15 +347,18 @@ void exchange_call_back(struct exchange *x)
 	}
 }
 
-static bool is_json(const struct exchange *x)
+bool exchange_takes_json(const struct exchange *x)
 {
-	return x->route->body == BODY_JSON || x->route->body == BODY_JSON_BIG;
+	enum body_mode body = x->route ? x->route->body : BODY_NONE;
+
+	return body == BODY_JSON || body == BODY_JSON_BIG || body == BODY_RPC;
 }
 
 /* What is held of the body, in memory or as JSON. The body of a request that is refused is thrown away. */
 static size_t hold_body(struct exchange *x, const char *bytes, size_t len)
 {
 	struct exchange_internal *in = x->internal;
+	bool is_rpc = x->route->body == BODY_RPC; /* its door says what is wrong */
 	struct err e = {0};
 
 	if (!in->bodies)
@@ -367,12 +370,12 @@ static size_t hold_body(struct exchange *x, const char *bytes, size_t len)
 	} else if (!budget_take(in->bodies, len)) {
 		shares_refuse(SHARE_BODIES, &e);
 		exchange_error_as(x, 503, &e);
-	} else if (is_json(x)) {
+	} else if (exchange_takes_json(x)) {
 		in->held += len;
 		idempotency_feed(x, bytes, len);
 		if (!in->feed)
-			in->feed = json_feed_new(JSON_FEED_VALUES, false);
-		if (json_feed_add(in->feed, bytes, len, &e) < 0)
+			in->feed = json_feed_new(JSON_FEED_VALUES, is_rpc);
+		if (json_feed_add(in->feed, bytes, len, &e) < 0 && !is_rpc)
 			exchange_error(x, &e);
 	} else {
 		in->held += len;

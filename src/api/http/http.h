@@ -76,8 +76,9 @@ enum body_mode {
 	BODY_NONE,     /* a body that is not empty is refused */
 	BODY_JSON,     /* one JSON value, at most 2 MB: x->json; an empty body is NULL */
 	BODY_JSON_BIG, /* the same, at most 16 MB (runs with files) */
-	BODY_BYTES,    /* at most 16 MB: x->body */
-	BODY_STREAM,   /* the handler is called after the head, then asks for exchange_take_body */
+	BODY_RPC, /* one JSON value, at most 16 MB: x->json; NULL: it is none, or refused by its bounds */
+	BODY_BYTES,  /* at most 16 MB: x->body */
+	BODY_STREAM, /* the handler is called after the head, then asks for exchange_take_body */
 };
 
 enum route_flags {

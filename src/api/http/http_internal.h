@@ -281,6 +281,8 @@ bool reply_waits(const struct exchange *x);
 void reply_flush(struct exchange *x);
 
 /* json_bin.c */
+/* Is the body built as JSON while it arrives? */
+bool exchange_takes_json(const struct exchange *x);
 /* Frees the body, in turns if it is large, and gives back what it took of the budget of bodies. */
 void json_bin_add(struct exchange *x, json_t *value);
 

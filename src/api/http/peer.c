@@ -190,19 +190,12 @@ static bool begin_request(struct peer *p)
 	return true;
 }
 
-static bool is_json(const struct peer *p)
-{
-	enum body_mode body = p->now && p->now->route ? p->now->route->body : BODY_NONE;
-
-	return body == BODY_JSON || body == BODY_JSON_BIG;
-}
-
 /* JSON is built as it arrives, at up to 40 ns a byte: it is taken in pieces, and the rest in later turns. */
 static void feed_body(struct peer *p)
 {
 	int64_t end = now_ns() + TURN_NS;
 	struct exchange *x = p->now;
-	bool in_pieces = is_json(p);
+	bool in_pieces = exchange_takes_json(x);
 
 	while (!p->body.done && p->left) {
 		ssize_t framing = http1_body_framing(&p->body, p->at, p->left);

@@ -353,8 +353,8 @@ static int check_request(struct exchange *x, struct err *e)
 static size_t body_limit(const struct exchange *x)
 {
 	static const size_t limits[] = {
-		[BODY_NONE] = 0,	[BODY_JSON] = JSON_MAX,	 [BODY_JSON_BIG] = BIG_MAX,
-		[BODY_BYTES] = BIG_MAX, [BODY_STREAM] = BIG_MAX,
+		[BODY_NONE] = 0,      [BODY_JSON] = JSON_MAX, [BODY_JSON_BIG] = BIG_MAX,
+		[BODY_RPC] = BIG_MAX, [BODY_BYTES] = BIG_MAX, [BODY_STREAM] = BIG_MAX,
 	};
 	size_t most = limits[x->route->body], set = x->api->config->max_body_bytes;
 
@@ -406,7 +406,7 @@ void router_body(struct exchange *x)
 	if (in->feed)
 		x->json = json_feed_end(in->feed, &e);
 	exchange_end_feed(x);
-	if (e.kind)
+	if (e.kind && x->route->body != BODY_RPC)
 		exchange_error(x, &e);
 	else if (!idempotency_begin(x))
 		router_call(x);

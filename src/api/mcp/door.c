@@ -328,7 +328,7 @@ static void post_message(struct exchange *x)
 		       "Unsupported Media Type: Content-Type must be application/json");
 		return;
 	}
-	if (jsonrpc_parse(x->body ? x->body : "", x->body_len, &m, &f) < 0) {
+	if (jsonrpc_take(json_incref(x->json), &m, &f) < 0) {
 		mcp_reply(x, 400, jsonrpc_error(f.id, f.code, f.text, NULL));
 		json_decref(f.id);
 		return;
@@ -425,7 +425,7 @@ static void handle_mcp(struct exchange *x)
 }
 
 static const struct route routes[] = {
-	{"POST", "/mcp", handle_mcp, 0, BODY_BYTES, ROUTE_ANY_METHOD,
+	{"POST", "/mcp", handle_mcp, 0, BODY_RPC, ROUTE_ANY_METHOD,
 	 "Model Context Protocol, streamable HTTP", NULL},
 };
 
