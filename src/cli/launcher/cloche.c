@@ -34,7 +34,7 @@ int cli_run_helper(char **argv)
 		"serve",  "policy", "doctor", "selftest", "bench",    "hook", "mcp",  "audit",
 		"token",  "create", "ps",     "exec",	  "cp",	      "ls",   "cat",  "rm",
 		"stats",  "logs",   "pause",  "resume",	  "snapshot", "fork", "kill", "shell",
-		"secret", "ca",	    "image",  "agent",	  "volume",   "ssh"};
+		"secret", "ca",	    "image",  "agent",	  "volume",   "ssh",  "init"};
 	char path[PATH_MAX];
 	struct err e;
 

@@ -25,6 +25,7 @@ static const char overview[] =
 	"  cloche selftest [--level L] [--json]       attack a sandbox on this host\n"
 	"  cloche bench                               how long it takes on this machine\n"
 	"  cloche mcp [OPTIONS]                       MCP server on stdin and stdout\n"
+	"  cloche init [--client NAME] [DIR]          a policy and agents' settings for a project\n"
 	"  cloche hook [OPTIONS]                      PreToolUse hook: puts a coding agent's shell "
 	"in here\n"
 	"  cloche help [VERB]                         this, or all options of a verb\n"

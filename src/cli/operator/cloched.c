@@ -50,6 +50,7 @@ static const struct verb_row rows[] = {
 	{"token", "API keys: create, ls, revoke", &verb_token, NULL},
 	{"ca", "the CA of a daemon with --tls self: show, renew", &verb_ca, NULL},
 	{"audit", "the decision log: verify, tail", &verb_audit, NULL},
+	{"init", "a policy and agents' settings for a project", &verb_init, NULL},
 	{"bench", "how long it takes here, beside what else is installed", &verb_bench, NULL},
 	{"version", "the version", NULL, cmd_version},
 };

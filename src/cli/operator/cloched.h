@@ -23,5 +23,6 @@ int cmd_doctor(int argc, char **argv);
 int cmd_selftest(int argc, char **argv);
 
 /* For coding agents. */
+extern const struct verb verb_init; /* init/init.h */
 int cmd_mcp(int argc, char **argv);
 int cmd_hook(int argc, char **argv);
