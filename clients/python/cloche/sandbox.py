@@ -22,9 +22,10 @@ class Sandbox:
     def __init__(self, manager, sandbox_id):
         self.manager, self.id = manager, sandbox_id
 
-    def execute(self, command, timeout=None, env=None, cwd=None, stdin=None, user=None, call=None):
+    def execute(self, command, timeout=None, env=None, cwd=None, stdin=None, user=None, session=None, call=None):
         """Runs a line for a shell, or a list of words without one; a SandboxResult. stdin: text or
-        bytes, of any size. user: a user of the sandbox; without it, its own."""
+        bytes, of any size. user: a user of the sandbox; without it, its own. session: lines of the same
+        session have one directory, exported variables and functions (with a daemon)."""
         raise NotImplementedError
 
     def write_file(self, path, content, mode=None):
@@ -96,11 +97,11 @@ class DaemonSandbox(Sandbox):
     def daemon(self):
         return self.manager.connection
 
-    def execute(self, command, timeout=None, env=None, cwd=None, stdin=None, user=None, call=None):
+    def execute(self, command, timeout=None, env=None, cwd=None, stdin=None, user=None, session=None, call=None):
         request = {"cmd": list(command)} if isinstance(command, (list, tuple)) else {"shell": command}
         if timeout is not None:
             request["timeout"] = "%dms" % round(timeout * 1000)
-        for name, value in (("env", env), ("cwd", cwd), ("user", user)):
+        for name, value in (("env", env), ("cwd", cwd), ("user", user), ("session", session)):
             if value:
                 request[name] = value
         kept = self._add_input(request, to_bytes(stdin)) if stdin is not None else None
@@ -190,8 +191,10 @@ class LocalSandbox(Sandbox):
         if not self.running:
             raise ClocheError("sandbox %s is stopped" % self.id, "conflict")
 
-    def execute(self, command, timeout=None, env=None, cwd=None, stdin=None, user=None, call=None):
+    def execute(self, command, timeout=None, env=None, cwd=None, stdin=None, user=None, session=None, call=None):
         self._check()
+        if session:
+            raise ClocheError("session: needs a daemon", "unsupported", "session")
         if user not in (None, "user"):
             raise ClocheError("user: there is no '%s' inside; it is user" % user, "invalid", "user")
         words = list(command) if isinstance(command, (list, tuple)) else ["sh", "-c", command]

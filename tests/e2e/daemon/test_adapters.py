@@ -1,11 +1,16 @@
 """Adapters for frameworks in Python, held to what those frameworks want of them; their classes are stand-ins."""
 
 import asyncio
+import http.client
+import io
+import json
 import logging
 import os
 import shutil
 import sys
+import threading
 import types
+import zipfile
 from collections import namedtuple
 from types import SimpleNamespace
 from unittest import mock
@@ -181,6 +186,83 @@ class Adapters(harness.Case):
             box = env.box
             await env.stop(True)
         self.assertEqual((await box.info())["state"], "destroyed")
+
+
+class SweRex(harness.Case):
+    def setUp(self):
+        import swe_rex
+        with mock.patch.dict(os.environ, CLOCHE_URL="unix:" + self.d.sock):
+            self.server = swe_rex.Server(("127.0.0.1", 0), "the-key", {"memory": "256M", "timeout": "60s"})
+        thread = threading.Thread(target=self.server.serve_forever, args=(0.02,))
+        thread.start()
+        self.addCleanup(thread.join)
+        self.addCleanup(self.server.server_close)
+        self.addCleanup(self.server.shutdown)
+        self.addCleanup(self.server.runtime.close, {})
+
+    def call(self, name, ask=None, body=None, **headers):
+        link = http.client.HTTPConnection(*self.server.server_address[:2], timeout=60)
+        headers = {"X-API-Key": "the-key", **{k.replace("_", "-"): v for k, v in headers.items()}}
+        data = body if body is not None else None if ask is None else json.dumps(ask)
+        link.request("GET" if data is None else "POST", "/" + name, data, headers)
+        answer = link.getresponse()
+        value = json.loads(answer.read())
+        link.close()
+        return answer.status, value
+
+    def run_line(self, command, **more):
+        status, value = self.call("run_in_session", {"command": command, **more})
+        return (value["output"], value["exit_code"]) if status == 200 else value["swerexception"]["class_path"]
+
+    def test_sessions(self):
+        self.assertEqual(self.call("is_alive"), (200, {"is_alive": True, "message": ""}))
+        self.assertEqual(self.run_line("true"), "swerex.exceptions.SessionDoesNotExistError")
+        self.assertEqual(self.call("create_session", {})[0], 200)
+        self.assertEqual(self.call("create_session", {})[1]["swerexception"]["class_path"],
+                         "swerex.exceptions.SessionExistsError")
+        self.assertEqual(self.run_line("cd /tmp; X=5; f() { echo f $1; }; echo err >&2"), ("err\n", 0))
+        self.assertEqual(self.run_line("pwd; echo $X; f a; false"), ("/tmp\n5\nf a\n", 1))
+        self.assertEqual(self.run_line("echo '0'; echo exit_code=0; exit 9"), ("0\nexit_code=0\n", 9), "output forges nothing")
+        self.assertEqual(self.run_line("if then"), "swerex.exceptions.BashIncorrectSyntaxError")
+        self.assertEqual(self.run_line("sleep 30 & sleep 30", timeout=0.5), "swerex.exceptions.CommandTimeoutError")
+        self.assertEqual(self.run_line("false", check="raise"), "swerex.exceptions.NonZeroExitCodeError")
+        self.assertEqual(self.run_line("false", check="ignore"), ("", None))
+        self.assertEqual(self.call("close_session", {})[0], 200)
+        self.assertEqual(self.run_line("true"), "swerex.exceptions.SessionDoesNotExistError")
+        self.call("create_session", {})
+        self.assertEqual(self.run_line("echo x$X"), ("x\n", 0), "a new session is empty")
+
+    def test_commands_and_files(self):
+        done = self.call("execute", {"command": ["sh", "-c", "echo out; echo err >&2; cat; exit 3"]})[1]
+        self.assertEqual(done, {"stdout": "out\n", "stderr": "err\n", "exit_code": 3})
+        merged = self.call("execute", {"command": "echo $A; echo e >&2", "shell": True, "env": {"A": "1"},
+                                       "merge_output_streams": True})[1]
+        self.assertEqual((merged["stdout"], merged["stderr"]), ("1\ne\n", ""))
+        self.assertEqual(self.call("write_file", {"path": "/tmp/new/a", "content": "\u00e9"}), (200, {}))
+        self.assertEqual(self.call("read_file", {"path": "/tmp/new/a"}), (200, {"content": "\u00e9"}))
+        self.assertEqual(self.call("read_file", {"path": "/tmp/none"})[1]["swerexception"]["class_path"],
+                         "builtins.FileNotFoundError")
+        archive = io.BytesIO()
+        with zipfile.ZipFile(archive, "w") as out:
+            out.writestr("sub/b.txt", "B")
+            out.writestr("../../etc/c.txt", "C")
+        parts = (("file", 'filename="a.zip"', archive.getvalue()), ("target_path", "", b"/tmp/up"), ("unzip", "", b"true"))
+        body = b"".join(b'--xx\r\nContent-Disposition: form-data; name="%s"; %s\r\n\r\n%s\r\n'
+                        % (name.encode(), extra.encode(), data) for name, extra, data in parts) + b"--xx--\r\n"
+        self.assertEqual(self.call("upload", body=body, Content_Type="multipart/form-data; boundary=xx"), (200, {}))
+        found = self.call("execute", {"command": ["find", "/tmp/up", "-type", "f"]})[1]["stdout"]
+        self.assertEqual(sorted(found.split()), ["/tmp/up/etc/c.txt", "/tmp/up/sub/b.txt"])
+
+    def test_who_and_how_often(self):
+        self.assertEqual(self.call("execute", {"command": "id"}, X_API_Key="wrong")[0], 401)
+        self.assertEqual(self.call("execute", {"command": "id"}, X_API_Key="\u00e9")[0], 401)
+        ask = {"command": "echo x >>/tmp/count; wc -l </tmp/count", "shell": True}
+        first = self.call("execute", ask, X_Request_ID="1")
+        self.assertEqual(first, self.call("execute", ask, X_Request_ID="1"))
+        self.assertNotEqual(first, self.call("execute", ask, X_Request_ID="2"))
+        for bad in (b"{", b"[]", b'{"command": 5}', b"{}"):
+            self.assertEqual(self.call("execute", body=bad)[0], 422, bad)
+        self.assertEqual(self.call("nothing", {})[0], 404)
 
 
 class Base:
