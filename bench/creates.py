@@ -77,6 +77,7 @@ def section_alive():
             first = first or m["p50"]
             rows.append([str(level), "%.2f" % (m["p50"] / 1000), "%.2f" % (m["p50"] / first),
                          "%.2f" % (m["p99"] / 1000), "%.2f" % ((before - available()) / level)])
+            print("  ".join(rows[-1]), file=sys.stderr, flush=True)
         bench_run.table("Create and destroy with so many alive",
                         ["alive", "p50 ms", "x of the first", "p99 ms", "MB each"], rows)
     finally:

@@ -16,6 +16,7 @@ struct capture_run {
 	layer_set proven;
 	int landlock_abi;
 	char *input, *note;
+	json_t *input_text; /* has the input instead */
 	struct network_mark mark;
 	int64_t begun_ns;
 	double setup_ms;
@@ -43,6 +44,7 @@ static void capture_free(struct capture_run *c)
 		release_files(c);
 	sandbox_release(c->s);
 	free(c->input);
+	json_decref(c->input_text);
 	free(c->note);
 	free(c);
 }
@@ -256,12 +258,14 @@ struct capture_run *exec_capture(struct sandbox *s, const struct caller *who,
 	head_tail_init(&c->err, -1, limit);
 	c->out.budget = c->err.budget = shares_of(s->m->shares, s->owner.token, SHARE_OUTPUT);
 	request.no_stdin = !r->input_len;
-	if (r->input_len) {
+	c->input_text = json_incref(r->input_text);
+	if (r->input_len && !r->input_text) {
 		c->input = must_alloc(malloc(r->input_len));
 		memcpy(c->input, r->input, r->input_len);
 	}
 	c->x = exec_start(s, who, &request, &capture_ops, c);
-	c->x->source = (struct exec_source){c->input, r->input_len, c->input != NULL};
+	c->x->source = (struct exec_source){c->input ? c->input : r->input, r->input_len,
+					    r->input_len > 0};
 	c->x->unacked = true;
 	return c;
 }

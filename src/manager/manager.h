@@ -302,8 +302,9 @@ struct exec_request {
 	uint64_t output_bytes; /* kept of each stream; 0: as the sandbox's limits say */
 	const char *input;     /* copied; NULL or empty: no standard input */
 	size_t input_len;
-	bool base64;	  /* the record has output as base64 */
-	const char *note; /* for the record, or NULL */
+	json_t *input_text; /* not NULL: input is this string's, and is not copied */
+	bool base64;	    /* the record has output as base64 */
+	const char *note;   /* for the record, or NULL */
 };
 
 /* All but on_error may be NULL; without on_output the output is dropped. */

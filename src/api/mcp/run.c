@@ -124,10 +124,11 @@ static void start_capture(struct mcp_call *c, struct exec_request *r)
 
 void mcp_run_command(struct mcp_call *c)
 {
-	const json_t *input = json_object_get(c->args, "stdin");
+	json_t *input = json_object_get(c->args, "stdin");
 	struct exec_request r = {.shell = mcp_arg_text(c, "command", ""),
 				 .input = json_string_value(input),
-				 .input_len = json_string_length(input)};
+				 .input_len = json_string_length(input),
+				 .input_text = input};
 
 	start_capture(c, &r);
 }

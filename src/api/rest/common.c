@@ -198,3 +198,19 @@ void v1_answer_empty(void *arg, json_t *value, const struct err *e)
 	else
 		exchange_reply(arg, 204, NULL, "", 0);
 }
+
+int v1_read_input(const json_t *body, struct exec_request *r, char **ret_decoded, struct err *e)
+{
+	json_t *text = json_object_get(body, "stdin");
+
+	if (json_is_string(text) && !body_has(body, "stdin_base64")) {
+		r->input_text = text;
+		r->input = json_string_value(text);
+		r->input_len = json_string_length(text);
+		return 0;
+	}
+	if (body_bytes(body, "stdin", "stdin_base64", ret_decoded, &r->input_len, e) < 0)
+		return -1;
+	r->input = *ret_decoded;
+	return 0;
+}

@@ -102,10 +102,7 @@ static int read_job(struct exec_job *j, const json_t *body, uint64_t timeout_ms,
 	r->no_stdin = !j->has_input && !r->tty && !body_flag(body, "interactive");
 	if (r->rows > 10000 || r->cols > 10000)
 		return err_field(e, ERR_INVALID, "rows", "rows: the terminal is too large");
-	if (body_bytes(body, "stdin", "stdin_base64", &j->input, &r->input_len, e) < 0)
-		return -1;
-	r->input = j->input;
-	return 0;
+	return v1_read_input(body, r, &j->input, e);
 }
 
 /* ---- plain: one result ---- */
@@ -169,7 +166,7 @@ static void on_background(void *arg, uint32_t eid, uint32_t pid)
 	if (!j->has_input)
 		answer_background(j, NULL);
 	else if ((s = v1_sandbox(j->x)))
-		sandbox_input(s, eid, j->input, j->r.input_len, true, on_input_given, j);
+		sandbox_input(s, eid, j->r.input, j->r.input_len, true, on_input_given, j);
 }
 
 static void no_exit(void *arg, const struct outcome *x)
@@ -188,7 +185,7 @@ static void start_command(struct exchange *x)
 	if (j->r.background)
 		j->exec = exec_start(s, &j->x->caller, &j->r, &background_ops, j);
 	else if (exchange_accepts(x, "text/event-stream"))
-		stream_start(x, s, &j->r, j->has_input ? j->input : NULL, j->r.input_len);
+		stream_start(x, s, &j->r, j->has_input ? j->r.input : NULL, j->r.input_len);
 	else
 		start_plain(j, s);
 }

@@ -36,6 +36,8 @@ void v1_answer_json(void *arg, json_t *value, const struct err *e);
 void v1_answer_result(struct exchange *x, struct result *r);
 void v1_answer_created(void *arg, json_t *value, const struct err *e); /* 201 */
 void v1_answer_empty(void *arg, json_t *value, const struct err *e);   /* 204 */
+/* The fields stdin and stdin_base64. Plain text stays in the body; *ret_decoded is for the caller to free. */
+int v1_read_input(const json_t *body, struct exec_request *r, char **ret_decoded, struct err *e);
 
 /* ---- handlers, by file ---- */
 typedef void rest_handler(struct exchange *x);

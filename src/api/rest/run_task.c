@@ -517,10 +517,7 @@ static int read_body(struct run *r, struct create_options *o, struct err *e)
 	if (most_ms && o->ttl_ms > most_ms)
 		return err_field(e, ERR_INVALID, "timeout", "timeout: at most %llu s here",
 				 (unsigned long long)(most_ms - GRACE_MS) / 1000);
-	if (body_bytes(r->body, "stdin", "stdin_base64", &r->input, &r->r.input_len, e) < 0)
-		return -1;
-	r->r.input = r->input;
-	return 0;
+	return v1_read_input(r->body, &r->r, &r->input, e);
 }
 
 /* ---- warm ---- */
