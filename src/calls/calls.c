@@ -528,6 +528,13 @@ struct call *call_pack(struct sandbox *s, const char *path, const struct receive
 	return open_stream(s, &(struct call_request){G_TAR_OUT, "s1", {path}, {0}}, r)->call;
 }
 
+struct call *call_pack_named(struct sandbox *s, const char *path, const struct receiver *r)
+{
+	const struct call_request q = {G_TAR_OUT, "s1", {path}, {GUEST_TAR_NAMED}};
+
+	return open_stream(s, &q, r)->call;
+}
+
 struct call *call_unpack(struct sandbox *s, const char *path, bool strict, const struct receiver *r)
 {
 	const struct call_request q = {G_TAR_IN, "s1", {path}, {strict ? GUEST_TAR_STRICT : 0}};

@@ -171,6 +171,8 @@ struct call *call_watch(struct sandbox *s, const char *path, bool recursive,
 			const struct receiver *r);
 /* A directory as a tar archive, and an archive into a directory (call_push, call_close). */
 struct call *call_pack(struct sandbox *s, const char *path, const struct receiver *r);
+/* The same with the directory's name in front; also of a file, or of a link itself. */
+struct call *call_pack_named(struct sandbox *s, const char *path, const struct receiver *r);
 struct call *call_unpack(struct sandbox *s, const char *path, bool strict,
 			 const struct receiver *r);
 /* A TCP port inside: bytes both ways. */

@@ -197,6 +197,8 @@ enum guest_tar_flags {
 	GUEST_TAR_UPPER = 1,
 	/* in: devices (except whiteouts with GUEST_TAR_UPPER) and set-id are errors, not skipped */
 	GUEST_TAR_STRICT = 2,
+	/* out: the tree's top has its name, also that of a directory or a link; "." if the path ends so */
+	GUEST_TAR_NAMED = 4,
 };
 
 enum guest_search_flags {

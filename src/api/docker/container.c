@@ -8,6 +8,8 @@ struct tenant {
 	struct tenant *next;
 	char owner[IPC_ID];
 	struct container *first; /* the newest */
+	struct docker_network *networks;
+	struct docker_events *events;
 };
 
 struct docker_state {
@@ -32,8 +34,24 @@ static struct tenant *tenant_of(struct api *api, const char *owner, bool make)
 		return t;
 	t = must_alloc(calloc(1, sizeof(*t)));
 	snprintf(t->owner, sizeof(t->owner), "%s", owner);
+	t->events = docker_events_new();
 	t->next = st->tenants;
 	return st->tenants = t;
+}
+
+struct docker_network **exchange_networks(const struct exchange *x)
+{
+	return &tenant_of(x->api, x->caller.token, true)->networks;
+}
+
+struct docker_events *exchange_events(const struct exchange *x)
+{
+	return tenant_of(x->api, x->caller.token, true)->events;
+}
+
+struct docker_events *container_events(const struct container *c)
+{
+	return c->tenant->events;
 }
 
 /* ---- finding ---- */
@@ -161,8 +179,10 @@ void container_end(struct container *c)
 	sandbox_unwait(take_ptr(c->waiter));
 	loop_timer_stop(c->api->loop, &c->again);
 	run_lost(c, 128 + SIGKILL);
+	docker_event(c, "destroy", NULL, NULL);
 	waiting_end(c, true);
 	attached_end(c);
+	execs_end(c);
 	container_release(c);
 }
 
@@ -264,6 +284,9 @@ static bool open_container(void *arg, struct sandbox *s)
 	c->oom_killed = json_is_true(json_object_get(record, "oom"));
 	read_runs(c);
 	c->next_seq = UINT64_MAX;
+	if (json_is_true(json_object_get(record, "segment")) &&
+	    !segment_find(c->tenant->networks, container_network(c)))
+		segment_add(&c->tenant->networks, c->tenant->owner, container_network(c), NULL);
 	container_made(c, s);
 	if (c->state == BOX_STARTING)
 		c->state = BOX_CREATED;
@@ -280,11 +303,17 @@ void docker_open_all(struct api *api)
 void docker_free(struct api *api)
 {
 	struct docker_state *st = api->door_state[DOOR_DOCKER];
+	struct docker_network *n;
 	struct tenant *t, *next;
 
 	for (t = st ? st->tenants : NULL; t; t = next) {
 		while (t->first)
 			container_end(t->first);
+		while ((n = t->networks)) {
+			t->networks = n->next;
+			segment_free(n);
+		}
+		docker_events_free(t->events);
 		next = t->next;
 		free(t);
 	}
@@ -293,6 +322,15 @@ void docker_free(struct api *api)
 }
 
 /* ---- what it is ---- */
+
+const char *container_network(const struct container *c)
+{
+	const char *mode = body_text(container_host(c), "NetworkMode");
+
+	if (body_flag(container_config(c), "NetworkDisabled"))
+		return "none";
+	return !mode || str_equal(mode, "default") ? "bridge" : mode;
+}
 
 bool container_is_paused(const struct container *c)
 {

@@ -60,7 +60,7 @@ struct making {
 	struct container *c; /* held */
 	json_t *config, *host, *image, *warnings, *dirs;
 	struct create_options o;
-	size_t dir;
+	size_t dir, volume;
 };
 
 static void making_done(void *data)
@@ -208,6 +208,33 @@ static int add_dirs(struct making *m, struct err *e)
 	return 0;
 }
 
+/*
+ * In a segment a sandbox has one name: the first alias that can be a host's, which is the service's for a composition,
+ * or else the container's.
+ */
+static void take_alias(struct making *m)
+{
+	const char *mode = body_text(m->host, "NetworkMode"), *alias;
+	const json_t *ends = json_object_get(json_object_get(m->x->json, "NetworkingConfig"),
+					     "EndpointsConfig"),
+		     *aliases = json_object_get(json_object_get(ends, mode), "Aliases"), *one;
+	bool is_named = false;
+	size_t i;
+
+	json_object_set_new(m->c->record, "segment", json_true());
+	if (!body_has_type(aliases, BODY_LIST))
+		return;
+	json_object_set(m->c->record, "aliases", (json_t *)aliases);
+	json_array_foreach ((json_t *)aliases, i, one) {
+		alias = json_string_value(one);
+		if (!is_named && str_only(alias, STR_ALNUM "-", 1, IPC_NAME - 1) &&
+		    strncmp(alias, m->c->id, 12) != 0) {
+			snprintf(m->o.name, sizeof(m->o.name), "%s", alias);
+			is_named = true;
+		}
+	}
+}
+
 static int fill_options(struct making *m, struct err *e)
 {
 	const struct config *c = m->x->api->config;
@@ -229,7 +256,11 @@ static int fill_options(struct making *m, struct err *e)
 	    spec_set(&o->spec, "hostname", hostname ? hostname : short_id, e) < 0)
 		return -1;
 	spec_fit_disk(&o->spec);
-	return spec_finish(&o->spec, e);
+	if (spec_finish(&o->spec, e) < 0)
+		return -1;
+	if (o->spec.net == NET_ISOLATED)
+		take_alias(m);
+	return 0;
 }
 
 /* ---- the record ---- */
@@ -294,6 +325,14 @@ static int read_all(struct making *m, struct err *e)
 
 /* ---- the sandbox ---- */
 
+static bool is_offered(const struct config *c, const char *volume)
+{
+	for (uint32_t i = 0; i < c->volume_count; i++)
+		if (str_equal(c->volumes[i].name, volume))
+			return true;
+	return false;
+}
+
 static void answer_made(struct making *m)
 {
 	exchange_json(m->x, 201, json_pack("{s:s,s:O}", "Id", m->c->id, "Warnings", m->warnings));
@@ -333,10 +372,33 @@ static void on_made(void *arg, struct sandbox *s, const struct err *e)
 		return;
 	}
 	container_made(m->c, s);
+	docker_event(m->c, "create", NULL, NULL);
 	if (sandbox_publish(s)->count)
 		server_publish(m->x->api->server, s, on_published, m);
 	else
 		make_dirs(m, NULL, NULL);
+}
+
+/* Volumes that are not there are made, as Docker does it; those that are need nothing. */
+static void make_volumes(void *arg, json_t *value, const struct err *e)
+{
+	struct making *m = arg;
+	struct volume_wish wish = {.bytes = DOCKER_VOLUME};
+
+	json_decref(value);
+	if (e && e->kind && e->kind != ERR_CONFLICT) {
+		container_end(m->c);
+		exchange_error(m->x, e);
+	} else if (m->volume < m->o.volume_count) {
+		wish.name = m->o.volumes[m->volume++].name;
+		if (is_offered(m->x->api->config, wish.name))
+			make_volumes(m, NULL, NULL);
+		else
+			manager_volume_make(m->x->api->manager, &m->x->caller, &wish, make_volumes,
+					    m);
+	} else {
+		manager_create(m->x->api->manager, &m->x->caller, &m->o, on_made, m);
+	}
 }
 
 void docker_create(struct exchange *x)
@@ -350,7 +412,7 @@ void docker_create(struct exchange *x)
 	create_options_for(&m->o, x->api->manager, &x->caller);
 	exchange_also_free(x, m, making_done);
 	if (read_all(m, &e) == 0) {
-		manager_create(x->api->manager, &x->caller, &m->o, on_made, m);
+		make_volumes(m, NULL, NULL);
 		return;
 	}
 	if (m->c)

@@ -22,8 +22,10 @@
 #define DOCKER_API_OLDEST "1.24"
 #define DOCKER_ID 65 /* 64 hexadecimal digits */
 #define DOCKER_NAME 128
-#define DOCKER_RUNS 4	  /* of a container, whose output is still in its logs */
-#define DOCKER_STAMPS 512 /* of a run: when its output came */
+#define DOCKER_VOLUME (1ull << 30) /* bytes of a volume that names no size */
+#define DOCKER_EXECS 64		   /* of one container, started or not */
+#define DOCKER_RUNS 4		   /* of a container, whose output is still in its logs */
+#define DOCKER_STAMPS 512	   /* of a run: when its output came */
 
 /* ---- containers (container.c) ---- */
 
@@ -48,8 +50,10 @@ struct box_run {
 	struct stamp *stamps; /* DOCKER_STAMPS, or NULL */
 };
 
-struct attached;    /* attach.c */
-struct box_waiting; /* life.c */
+struct attached;      /* attach.c */
+struct docker_exec;   /* exec.c */
+struct docker_events; /* events.c */
+struct box_waiting;   /* life.c */
 struct tenant;
 
 struct container {
@@ -78,6 +82,8 @@ struct container {
 	size_t owed;			  /* output that is not credited yet */
 	struct attached *attached;
 	struct box_waiting *waiting;
+	struct docker_exec *execs;
+	size_t exec_count;
 	/* Starting. */
 	struct box_start *starting;
 	struct loop_timer again; /* the restart policy */
@@ -88,7 +94,8 @@ struct container {
 struct docker_request {
 	struct exchange *x;
 	struct container *c; /* held: the first parameter's; NULL: the route names none */
-	void *more;	     /* the handler's own */
+	void *more;	     /* the handler's own, */
+	const char *word;    /* and a text of it */
 };
 
 static inline struct docker_request *docker_of(const struct exchange *x)
@@ -112,6 +119,10 @@ json_t *docker_body(const json_t *in, const struct body_table *t, struct err *e)
 json_t *docker_time(uint64_t unix_ns);
 uint64_t docker_now_ns(void);
 void docker_id_make(char ret[DOCKER_ID]);
+/* Seconds since 1970 with decimals; 0: none. */
+int docker_arg_time(const struct exchange *x, const char *name, uint64_t *ret_ns, struct err *e);
+/* [rows, columns], or 24 and 80. */
+void terminal_size(const json_t *size, struct exec_request *ret);
 /* The filters of the query: {"name":["a"]}, or {"name":{"a":true}}. The caller's to free; NULL after an error. */
 json_t *docker_filters(struct exchange *x);
 /* The values of a filter as an array; NULL: it is not there. Borrowed. */
@@ -132,6 +143,12 @@ struct container *container_hold(struct container *c);
 void container_release(struct container *c);
 /* Those of the caller, newest first. */
 struct container *container_first(const struct exchange *x);
+/* The name of its network. */
+const char *container_network(const struct container *c);
+/* What the caller has besides. */
+struct docker_network **exchange_networks(const struct exchange *x);
+struct docker_events *exchange_events(const struct exchange *x);
+struct docker_events *container_events(const struct container *c);
 /* Is the name free, and may a container have it? */
 int container_check_name(const struct exchange *x, const char *name, struct err *e);
 /* Stores what has changed. */
@@ -162,13 +179,15 @@ void container_awake(struct exchange *x, void (*call)(struct exchange *x, struct
 
 /* ---- create.c, host.c: a body of POST /containers/create ---- */
 struct wanted {
-	const struct exchange *x;
+	struct exchange *x;
 	const json_t *config, *host; /* of the body */
 	struct create_options *o;    /* are filled in */
 	json_t *warnings, *dirs;     /* dirs: directories that are to be there */
 };
 /* HostConfig into the options; what would weaken the sandbox, or is not known, is refused. */
 int host_read(struct wanted *w, struct err *e);
+/* What of it concerns limits. */
+int limits_read(const json_t *host, struct sandbox_spec *s, struct err *e);
 /* The command that this user names runs as: "user" or "root". -1 and e. */
 int user_read(const struct sandbox_spec *spec, const char *user, const char **ret, struct err *e);
 
@@ -221,7 +240,41 @@ bool attached_any_input(const struct container *c);
 void waiting_end(struct container *c, bool removed);
 int signal_read(const char *name, int dflt, int *ret, struct err *e);
 
+/* ---- exec.c ---- */
+/* Its main process has ended: so do all others. */
+void execs_kill(struct container *c);
+/* Frees them. */
+void execs_end(struct container *c);
+
+/* ---- events.c ---- */
+/* key: an attribute besides the usual ones, or NULL. */
+void docker_event(struct container *c, const char *action, const char *key, const char *value);
+struct docker_events *docker_events_new(void);
+void docker_events_free(struct docker_events *of);
+
+/* ---- networks.c ---- */
+struct docker_network {
+	struct docker_network *next;
+	char name[DOCKER_NAME], id[DOCKER_ID]; /* id "": of those that are always there */
+	json_t *labels;
+	uint64_t created_ns;
+};
+/* By name or id; NULL: there is none. */
+struct docker_network *segment_find(struct docker_network *all, const char *what);
+struct docker_network *segment_add(struct docker_network **all, const char *owner, const char *name,
+				   json_t *labels);
+void segment_free(struct docker_network *n);
+
 /* ---- handlers ---- */
+docker_handler docker_refuse_session, docker_df, docker_prune, docker_images_prune; /* system.c */
+docker_handler docker_update;							    /* life.c */
+docker_handler docker_exec_create, docker_exec_start, docker_exec_inspect, docker_exec_resize;
+docker_handler docker_archive_get, docker_archive_put;
+docker_handler docker_events_get, docker_stats, docker_top;
+docker_handler docker_networks, docker_network, docker_network_create, docker_network_delete,
+	docker_network_connect, docker_networks_prune;
+docker_handler docker_volumes, docker_volume, docker_volume_create, docker_volume_delete,
+	docker_volumes_prune;
 docker_handler docker_ping, docker_version, docker_info, docker_auth; /* system.c */
 docker_handler docker_create;					      /* create.c */
 docker_handler docker_start, docker_stop, docker_restart, docker_kill, docker_wait, docker_remove,

@@ -37,6 +37,20 @@ static const struct route routes[] = {
 	 "Input and output of its main process", NULL},
 	{"GET", BOX "/logs", docker_logs, READ, BODY_NONE, ROUTE_SANDBOX, "Its output so far",
 	 NULL},
+	{"GET", BOX "/stats", docker_stats, READ, BODY_NONE, ROUTE_SANDBOX, "What it uses", NULL},
+	{"GET", BOX "/top", docker_top, READ, BODY_NONE, ROUTE_SANDBOX, "Its processes", NULL},
+	{"POST", BOX "/update", docker_update, RUN, BODY_JSON, ROUTE_SANDBOX, "Its limits", NULL},
+	{"POST", BOX "/exec", docker_exec_create, RUN, BODY_JSON, ROUTE_SANDBOX,
+	 "Another command in it", NULL},
+	{"POST", "/exec/{id}/start", docker_exec_start, RUN, BODY_JSON, 0, "Starts that", NULL},
+	{"POST", "/exec/{id}/resize", docker_exec_resize, RUN, BODY_JSON, 0, "Its terminal", NULL},
+	{"GET", "/exec/{id}/json", docker_exec_inspect, READ, BODY_NONE, 0, "Shows it", NULL},
+	{"GET", BOX "/archive", docker_archive_get, FILES, BODY_NONE, ROUTE_SANDBOX,
+	 "Files as a tar", NULL},
+	{"PUT", BOX "/archive", docker_archive_put, FILES, BODY_STREAM, ROUTE_SANDBOX,
+	 "Unpacks a tar", NULL},
+	{"POST", "/containers/prune", docker_prune, RUN, BODY_JSON, 0, "Removes what has ended",
+	 NULL},
 	{"DELETE", BOX, docker_remove, RUN, BODY_JSON, ROUTE_SANDBOX, "Removes it", NULL},
 
 	{"GET", "/images/json", docker_images, READ, BODY_NONE, 0, "Lists images", NULL},
@@ -44,10 +58,36 @@ static const struct route routes[] = {
 	 NULL},
 	{"POST", "/images/load", docker_image_load, FILES, BODY_STREAM, 0, "Loads an archive",
 	 NULL},
+	{"POST", "/images/prune", docker_images_prune, RUN, BODY_JSON, 0, "Removes nothing", NULL},
 	{"GET", "/images/*", docker_image_get, READ, BODY_NONE, 0, "Shows one, or its history",
 	 NULL},
 	{"POST", "/images/*", docker_image_post, RUN, BODY_JSON, 0, "Tags one", NULL},
 	{"DELETE", "/images/*", docker_image_delete, RUN, BODY_JSON, 0, "Removes a name", NULL},
+
+	{"GET", "/events", docker_events_get, READ, BODY_NONE, 0, "What happens", NULL},
+	{"GET", "/system/df", docker_df, READ, BODY_NONE, 0, "What takes space", NULL},
+
+	{"GET", "/networks", docker_networks, READ, BODY_NONE, 0, "Lists networks", NULL},
+	{"POST", "/networks/create", docker_network_create, RUN, BODY_JSON, 0, "Makes one", NULL},
+	{"POST", "/networks/prune", docker_networks_prune, RUN, BODY_JSON, 0,
+	 "Removes those without containers", NULL},
+	{"GET", "/networks/{id}", docker_network, READ, BODY_NONE, 0, "Shows one", NULL},
+	{"DELETE", "/networks/{id}", docker_network_delete, RUN, BODY_JSON, 0, "Removes one", NULL},
+	{"POST", "/networks/{id}/connect", docker_network_connect, RUN, BODY_JSON, 0, "Refused",
+	 NULL},
+	{"POST", "/networks/{id}/disconnect", docker_network_connect, RUN, BODY_JSON, 0, "Refused",
+	 NULL},
+
+	{"GET", "/volumes", docker_volumes, READ, BODY_NONE, 0, "Lists volumes", NULL},
+	{"POST", "/volumes/create", docker_volume_create, RUN, BODY_JSON, 0, "Makes one", NULL},
+	{"POST", "/volumes/prune", docker_volumes_prune, RUN, BODY_JSON, 0, "Removes nothing",
+	 NULL},
+	{"GET", "/volumes/{name}", docker_volume, READ, BODY_NONE, 0, "Shows one", NULL},
+	{"DELETE", "/volumes/{name}", docker_volume_delete, RUN, BODY_JSON, 0, "Removes one", NULL},
+
+	{"POST", "/build", docker_refuse_session, RUN, BODY_STREAM, 0, "Refused", NULL},
+	{"POST", "/session", docker_refuse_session, RUN, BODY_STREAM, 0, "Refused", NULL},
+	{"POST", "/grpc", docker_refuse_session, RUN, BODY_STREAM, 0, "Refused", NULL},
 };
 
 /* ---- paths ---- */
@@ -177,6 +217,29 @@ void docker_id_make(char ret[DOCKER_ID])
 
 	randombytes_buf(bytes, sizeof(bytes));
 	sodium_bin2hex(ret, DOCKER_ID, bytes, sizeof(bytes));
+}
+
+int docker_arg_time(const struct exchange *x, const char *name, uint64_t *ret_ns, struct err *e)
+{
+	const char *text = exchange_arg(x, name);
+	char *end;
+	double seconds = text && *text ? strtod(text, &end) : 0;
+
+	if (text && *text && (*end || !(seconds >= 0 && seconds < 1e10)))
+		return err_field(e, ERR_INVALID, name, "%s: '%.40s' is no time in seconds", name,
+				 text);
+	*ret_ns = (uint64_t)(seconds * 1e9);
+	return 0;
+}
+
+void terminal_size(const json_t *size, struct exec_request *ret)
+{
+	json_int_t rows = json_integer_value(json_array_get(size, 0)),
+		   cols = json_integer_value(json_array_get(size, 1));
+	bool is_fine = rows > 0 && cols > 0 && rows <= 10000 && cols <= 10000;
+
+	ret->rows = is_fine ? (uint32_t)rows : 24;
+	ret->cols = is_fine ? (uint32_t)cols : 80;
 }
 
 /* ---- filters ---- */

@@ -244,7 +244,7 @@ static int read_cpus(const json_t *host, struct sandbox_spec *s, struct err *e)
 	return spec_set(s, "cpus", text, e);
 }
 
-static int read_limits(const json_t *host, struct sandbox_spec *s, struct err *e)
+int limits_read(const json_t *host, struct sandbox_spec *s, struct err *e)
 {
 	json_int_t memory = number_of(host, "Memory"), pids = number_of(host, "PidsLimit");
 	const json_t *storage = json_object_get(host, "StorageOpt");
@@ -289,20 +289,14 @@ static int refuse_bind(const char *source, struct err *e)
 static int add_volume(struct wanted *w, const char *name, const char *target, bool writable,
 		      struct err *e)
 {
-	const struct config *c = w->x->api->config;
 	struct create_options *o = w->o;
 	struct ipc_volume *v = &o->volumes[o->volume_count];
-	bool is_known = false;
 
 	if (o->volume_count == IPC_VOLUMES)
 		return err_field(e, ERR_LIMIT, "HostConfig", "Binds: more than %d volumes",
 				 IPC_VOLUMES);
-	for (uint32_t i = 0; i < c->volume_count; i++)
-		is_known |= str_equal(c->volumes[i].name, name);
-	if (!is_known)
-		return err_field(e, ERR_NOT_FOUND, "HostConfig",
-				 "Binds: there is no volume '%.60s'; volumes are the operator's "
-				 "(`volumes` in the daemon's settings)",
+	if (!*name || strlen(name) >= sizeof(v->name))
+		return err_field(e, ERR_INVALID, "HostConfig", "Binds: '%.80s' is no volume's name",
 				 name);
 	if (strlen(target) >= sizeof(v->target) || target[0] != '/')
 		return err_field(e, ERR_INVALID, "HostConfig", "Binds: '%.60s' is no place inside",
@@ -410,6 +404,8 @@ static int take_default(struct wanted *w, struct err *e)
 static int read_network(struct wanted *w, struct err *e)
 {
 	const char *mode = body_text(w->host, "NetworkMode");
+	char group[SPEC_GROUP_MAX + 1];
+	const struct docker_network *n;
 
 	if (body_flag(w->config, "NetworkDisabled") || (mode && str_equal(mode, "none")))
 		return spec_set(&w->o->spec, "net", "none", e);
@@ -420,8 +416,14 @@ static int read_network(struct wanted *w, struct err *e)
 				 "NetworkMode: '%.60s' is not offered: a sandbox has a network of "
 				 "its own; use bridge or none",
 				 mode);
-	return err_field(e, ERR_NOT_FOUND, "HostConfig",
-			 "network %.60s not found: here are bridge and none", mode);
+	n = segment_find(*exchange_networks(w->x), mode);
+	if (!n)
+		/* Not as missing: clients would take that for the image and pull it. */
+		return err_field(e, ERR_INVALID, "HostConfig", "network %.60s not found", mode);
+	snprintf(group, sizeof(group), "%.*s", SPEC_GROUP_MAX, n->id);
+	return spec_set(&w->o->spec, "net", "isolated", e) < 0
+		       ? -1
+		       : spec_set(&w->o->spec, "net_group", group, e);
 }
 
 static int add_port(struct create_options *o, const char *inner, const json_t *binding,
@@ -494,7 +496,7 @@ int host_read(struct wanted *w, struct err *e)
 
 	if (judge_members(host, w->warnings, e) < 0 || check_modes(host, e) < 0 ||
 	    check_capabilities(host, e) < 0 || check_security(host, e) < 0 ||
-	    check_restart(host, e) < 0 || read_limits(host, &w->o->spec, e) < 0 ||
+	    check_restart(host, e) < 0 || limits_read(host, &w->o->spec, e) < 0 ||
 	    read_files(w, e) < 0 || read_network(w, e) < 0)
 		return -1;
 	return read_ports(host, w->o, e);

@@ -69,22 +69,19 @@ static const char *image_name(const struct container *c)
 	return name ? name : "";
 }
 
-static const char *network_name(const struct container *c)
-{
-	const char *mode = body_text(container_host(c), "NetworkMode");
-
-	if (body_flag(container_config(c), "NetworkDisabled"))
-		return "none";
-	return !mode || str_equal(mode, "default") ? "bridge" : mode;
-}
-
 static json_t *networks_json(const struct container *c)
 {
-	const char *name = network_name(c);
+	json_t *aliases = json_object_get(c->record, "aliases"), *all = json_array();
+	const char *name = container_network(c);
+	char short_id[13];
 
-	return json_pack("{s:{s:s,s:s,s:s,s:s,s:i,s:s,s:n,s:n}}", name, "NetworkID", name,
+	snprintf(short_id, sizeof(short_id), "%s", c->id);
+	json_array_extend(all, aliases);
+	/* By this one clients see that the container has all that they asked for. */
+	json_array_append_new(all, json_string(short_id));
+	return json_pack("{s:{s:s,s:s,s:s,s:s,s:i,s:s,s:n,s:o}}", name, "NetworkID", name,
 			 "EndpointID", "", "Gateway", "", "IPAddress", "", "IPPrefixLen", 0,
-			 "MacAddress", "", "Links", "Aliases");
+			 "MacAddress", "", "Links", "Aliases", all);
 }
 
 /* "[ADDRESS:]PORT:PORT" of the sandbox, taken apart from behind. */
@@ -161,7 +158,7 @@ static json_t *listed_json(const struct container *c, bool with_size)
 			      command_text(c), "Created", (json_int_t)(c->created_ns / 1000000000),
 			      "Ports", ports_json(c, true), "Labels", labels, "State",
 			      container_state_name(c), "Status", status_text(c), "HostConfig",
-			      "NetworkMode", network_name(c), "NetworkSettings", "Networks",
+			      "NetworkMode", container_network(c), "NetworkSettings", "Networks",
 			      networks_json(c), "Mounts", mounts_json(c));
 
 	if (with_size)
@@ -207,7 +204,7 @@ static bool match_code(const struct container *c, const char *value)
 
 static bool match_network(const struct container *c, const char *value)
 {
-	return str_equal(network_name(c), value);
+	return str_equal(container_network(c), value);
 }
 
 static bool match_nothing(const struct container *c, const char *value)

@@ -294,6 +294,7 @@ void docker_kill(struct exchange *x)
 {
 	struct container *c = docker_of(x)->c;
 	struct err e = {0};
+	char number[16];
 	int sig;
 
 	if (signal_read(exchange_arg(x, "signal"), SIGKILL, &sig, &e) < 0) {
@@ -306,6 +307,8 @@ void docker_kill(struct exchange *x)
 			    c->id);
 	} else {
 		c->stopping = c->stopping || sig == SIGKILL;
+		snprintf(number, sizeof(number), "%d", sig);
+		docker_event(c, "kill", "signal", number);
 		sandbox_signal(c->s, container_run(c)->eid, sig, sig == SIGKILL, answer_signalled,
 			       x);
 	}
@@ -315,6 +318,10 @@ void docker_kill(struct exchange *x)
 
 static void on_state_changed(void *arg, struct sandbox *s, const struct err *e)
 {
+	const char *action = docker_of(arg)->word;
+
+	if (s && action)
+		docker_event(docker_of(arg)->c, action, NULL, NULL);
 	if (s)
 		docker_empty(arg, 204);
 	else
@@ -327,14 +334,17 @@ void docker_pause(struct exchange *x)
 
 	if (container_is_paused(c))
 		docker_fail(x, 409, "Container %s is already paused", c->id);
-	else if (container_needs_running(x, c))
+	else if (container_needs_running(x, c)) {
+		docker_of(x)->word = "pause";
 		sandbox_pause(c->s, &x->caller, on_state_changed, x);
+	}
 }
 
 void docker_unpause(struct exchange *x)
 {
 	struct container *c = docker_of(x)->c;
 
+	docker_of(x)->word = "unpause";
 	if (container_is_paused(c))
 		sandbox_resume(c->s, &x->caller, on_state_changed, x);
 	else
@@ -372,11 +382,50 @@ void docker_rename(struct exchange *x)
 	snprintf(old, sizeof(old), "%s", c->name);
 	snprintf(c->name, sizeof(c->name), "%s", name);
 	if (container_save(c, &e) == 0) {
+		docker_event(c, "rename", "oldName", old);
 		docker_empty(x, 204);
 		return;
 	}
 	snprintf(c->name, sizeof(c->name), "%s", old);
 	exchange_error(x, &e);
+}
+
+static const struct body_table update_table = BODY_TABLE(
+	BODY_ALONE, FIELD("CpuPeriod", BODY_INTEGER, "microseconds"),
+	FIELD("CpuQuota", BODY_INTEGER, "microseconds"), FIELD("Memory", BODY_INTEGER, "bytes"),
+	FIELD("NanoCpus", BODY_INTEGER, "processors"),
+	FIELD("PidsLimit", BODY_INTEGER, "processes"));
+
+static void on_updated(void *arg, struct sandbox *s, const struct err *e)
+{
+	if (s)
+		exchange_json(arg, 200, json_pack("{s:n}", "Warnings"));
+	else
+		exchange_error(arg, e);
+}
+
+void docker_update(struct exchange *x)
+{
+	struct container *c = docker_of(x)->c;
+	struct sandbox_change change = {.has_limits = true};
+	struct sandbox_spec spec;
+	struct err e = {0};
+	json_t *in = docker_body(x->json, &update_table, &e);
+
+	spec_init(&spec);
+	spec.limits = sandbox_spec(c->s)->limits;
+	if (docker_is_set(json_object_get(json_object_get(x->json, "RestartPolicy"), "Name")))
+		docker_fail(x, 501, "RestartPolicy: is chosen when a container is made");
+	else if (!in || limits_read(in, &spec, &e) < 0)
+		exchange_error(x, &e);
+	else {
+		spec.disk_type = sandbox_spec(c->s)->disk_type;
+		spec_fit_disk(&spec);
+		change.limits = spec.limits;
+		sandbox_change(c->s, &x->caller, &change, on_updated, x);
+	}
+	spec_done(&spec);
+	json_decref(in);
 }
 
 static void on_removed(void *arg, struct sandbox *s, const struct err *e)

@@ -265,20 +265,6 @@ static void on_gone(void *arg)
 
 /* ---- the request ---- */
 
-/* Seconds since 1970 with decimals; 0: none. */
-static int read_time(const struct exchange *x, const char *name, uint64_t *ret_ns, struct err *e)
-{
-	const char *text = exchange_arg(x, name);
-	char *end;
-	double seconds = text && *text ? strtod(text, &end) : 0;
-
-	if (text && *text && (*end || !(seconds >= 0 && seconds < 1e11)))
-		return err_field(e, ERR_INVALID, name, "%s: '%.40s' is no time in seconds", name,
-				 text);
-	*ret_ns = (uint64_t)(seconds * 1e9);
-	return 0;
-}
-
 static int read_query(struct logs *l, struct err *e)
 {
 	const char *tail = exchange_arg(l->x, "tail");
@@ -296,9 +282,9 @@ static int read_query(struct logs *l, struct err *e)
 		l->tail = strtoull(tail, NULL, 10);
 	if (l->tail > TAIL_MAX)
 		l->tail = UINT64_MAX;
-	return read_time(l->x, "since", &l->since_ns, e) < 0
+	return docker_arg_time(l->x, "since", &l->since_ns, e) < 0
 		       ? -1
-		       : read_time(l->x, "until", &l->until_ns, e);
+		       : docker_arg_time(l->x, "until", &l->until_ns, e);
 }
 
 static void logs_awake(struct exchange *x, struct sandbox *s)

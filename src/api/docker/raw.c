@@ -7,11 +7,15 @@
 
 #include "wire/http1.h"
 
+#include <linux/sockios.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 
 #define PIECE (32u << 10)
 #define OUT_MAX (256u << 10)
 #define LINGER_MS 2000 /* for the client to hang up once it has everything */
+#define UNREAD_MS 1    /* between looks whether the client has read the head; so often at most: */
+#define UNREAD_LOOKS 200
 #define FLUSH_MS 30000 /* for a client that reads nothing of the end */
 
 struct raw {
@@ -21,6 +25,8 @@ struct raw {
 	struct upgraded *u; /* NULL: not open yet */
 	struct loop_watch watch;
 	struct loop_timer timer; /* once the owner has left */
+	struct loop_timer unread;
+	unsigned looks;
 	struct buf out, in;
 	bool tty, client_eof, told_eof;
 	bool is_shut;	 /* everything is sent, and our half is closed */
@@ -50,6 +56,7 @@ static void raw_free(struct raw *r)
 	void *arg = r->arg;
 
 	loop_timer_stop(r->loop, &r->timer);
+	loop_timer_stop(r->loop, &r->unread);
 	if (r->u) {
 		loop_unwatch(r->loop, &r->watch);
 		upgraded_close(r->u);
@@ -72,11 +79,42 @@ static void give_input(struct raw *r)
 	}
 }
 
+/*
+ * Some clients (Python's) read the head through a buffer and the stream behind it without: what comes together with
+ * the head would be lost to them. So nothing is sent while the head waits in the client's socket.
+ */
+static bool is_head_unread(struct raw *r)
+{
+	int waiting = 0;
+
+	if (r->looks >= UNREAD_LOOKS)
+		return false;
+	if (ioctl(r->watch.fd, SIOCOUTQ, &waiting) < 0 || !waiting) {
+		r->looks = UNREAD_LOOKS;
+		return false;
+	}
+	return true;
+}
+
 static void watch_more(struct raw *r)
 {
 	bool reads = !r->client_eof && !r->in.len;
+	bool writes = r->out.len && !r->unread.place;
 
-	loop_change(r->loop, &r->watch, (reads ? EPOLLIN : 0) | (r->out.len ? EPOLLOUT : 0));
+	loop_change(r->loop, &r->watch, (reads ? EPOLLIN : 0) | (writes ? EPOLLOUT : 0));
+}
+
+/* Returns how much was sent. */
+static size_t send_output(struct raw *r, bool *ret_broken)
+{
+	*ret_broken = false;
+	if (r->out.len && is_head_unread(r)) {
+		r->looks++;
+		loop_timer_set(r->loop, &r->unread, UNREAD_MS);
+		return 0;
+	}
+	loop_timer_stop(r->loop, &r->unread);
+	return buf_write(&r->out, r->watch.fd, ret_broken);
 }
 
 /* Moves what can be moved and polls for the rest. r may be freed afterwards. */
@@ -88,7 +126,7 @@ static void raw_update(struct raw *r)
 	if (!r->u)
 		return;
 	give_input(r);
-	sent = buf_write(&r->out, r->watch.fd, &is_broken);
+	sent = send_output(r, &is_broken);
 	if (is_broken) {
 		raw_free(r);
 		return;
@@ -108,6 +146,11 @@ static void raw_update(struct raw *r)
 		raw_free(r);
 	else
 		watch_more(r);
+}
+
+static void on_unread(void *arg)
+{
+	raw_update(arg);
 }
 
 static void on_socket(void *arg, uint32_t events)
@@ -175,6 +218,7 @@ struct raw *raw_open(struct exchange *x, bool tty, const struct raw_ops *ops, vo
 
 	*r = (struct raw){.loop = x->api->loop, .ops = ops, .arg = arg, .tty = tty};
 	r->timer = (struct loop_timer){.call = on_timer, .arg = r};
+	r->unread = (struct loop_timer){.call = on_unread, .arg = r};
 	r->is_opening = true;
 	exchange_set_header(x, "Content-Type", raw_type(tty));
 	if (connection && http1_list_has(connection, "Upgrade")) {

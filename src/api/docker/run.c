@@ -83,6 +83,7 @@ static void remove_itself(struct container *c)
 static void end_run(struct container *c, enum container_state state, int code)
 {
 	struct err ignored;
+	char text[16];
 
 	c->main = NULL;
 	c->owed = 0;
@@ -91,12 +92,16 @@ static void end_run(struct container *c, enum container_state state, int code)
 	c->code = code;
 	c->finished_ns = docker_now_ns();
 	attached_end(c);
+	snprintf(text, sizeof(text), "%d", code);
+	if (state == BOX_EXITED)
+		docker_event(c, "die", "exitCode", text);
 	if (removes_itself(c) && !c->is_gone) {
 		remove_itself(c);
 	} else {
 		/* Without its record the container would only be seen as running, until the next front looks. */
 		(void)!container_save(c, &ignored);
 		kill_rest(c);
+		execs_kill(c);
 		waiting_end(c, false);
 		maybe_restart(c);
 	}
@@ -173,6 +178,7 @@ static void on_main_start(void *arg, uint32_t eid, uint32_t pid)
 		tell_start(c, &e);
 		return;
 	}
+	docker_event(c, "start", NULL, NULL);
 	tell_start(c, NULL);
 	attached_feed(c);
 }
@@ -268,10 +274,7 @@ static void fill_request(const struct container *c, const struct caller *who,
 	r->no_stdin = !body_flag(config, "OpenStdin") && !r->tty;
 	r->keep = true;
 	r->timeout_ms = exec_timeout_most(c->api->manager, who);
-	r->rows = (uint32_t)json_integer_value(json_array_get(size, 0));
-	r->cols = (uint32_t)json_integer_value(json_array_get(size, 1));
-	if (!r->rows || !r->cols || r->rows > 10000 || r->cols > 10000)
-		r->rows = 24, r->cols = 80;
+	terminal_size(size, r);
 	if (r->tty)
 		list_add(&r->env, "TERM=xterm");
 }

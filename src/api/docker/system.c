@@ -82,3 +82,75 @@ void docker_auth(struct exchange *x)
 		    "login is not offered: logins of registries are the operator's "
 		    "(image_store.auth_file)");
 }
+
+void docker_refuse_session(struct exchange *x)
+{
+	docker_fail(x, 501,
+		    "builds are not offered over this API; build with `cloche image build`, or "
+		    "elsewhere, and `docker load` the image. Clients that open a BuildKit session: "
+		    "DOCKER_BUILDKIT=0");
+}
+
+/* ---- space ---- */
+
+void docker_df(struct exchange *x)
+{
+	exchange_json(x, 200,
+		      json_pack("{s:i,s:[],s:[],s:[],s:[]}", "LayersSize", 0, "Images",
+				"Containers", "Volumes", "BuildCache"));
+}
+
+struct pruning {
+	struct exchange *x;
+	json_t *gone;
+	size_t open;
+};
+
+static void pruning_done(void *data)
+{
+	json_decref(((struct pruning *)data)->gone);
+}
+
+static void prune_step(struct pruning *p)
+{
+	if (--p->open == 0)
+		exchange_json(
+			p->x, 200,
+			json_pack("{s:O,s:i}", "ContainersDeleted", p->gone, "SpaceReclaimed", 0));
+}
+
+static void on_pruned(void *arg, struct sandbox *s, const struct err *e)
+{
+	prune_step(arg);
+}
+
+/* What has ended, or was never started, of the caller's own. */
+void docker_prune(struct exchange *x)
+{
+	json_t *filters = docker_filters(x);
+	const json_t *labels = docker_filter(filters, "label");
+	struct pruning *p;
+
+	if (!filters)
+		return;
+	p = must_alloc(calloc(1, sizeof(*p)));
+	*p = (struct pruning){.x = x, .gone = json_array(), .open = 1};
+	exchange_also_free(x, p, pruning_done);
+	for (struct container *c = container_first(x); c; c = c->next) {
+		if (!c->s || c->removing || (c->state != BOX_CREATED && c->state != BOX_EXITED) ||
+		    !docker_labels_match(json_object_get(container_config(c), "Labels"), labels))
+			continue;
+		c->removing = true;
+		json_array_append_new(p->gone, json_string(c->id));
+		p->open++;
+		sandbox_destroy(c->s, &x->caller, on_pruned, p);
+	}
+	json_decref(filters);
+	prune_step(p);
+}
+
+/* Images of one's own have names; what has none is the operator's to remove. */
+void docker_images_prune(struct exchange *x)
+{
+	exchange_json(x, 200, json_pack("{s:[],s:i}", "ImagesDeleted", "SpaceReclaimed", 0));
+}

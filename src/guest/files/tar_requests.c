@@ -21,12 +21,21 @@ static int errno_of(const struct err *e)
 
 /* ---- out ---- */
 
+/* "/", "DIR/" and "DIR/." have no name of their own. */
+static bool ends_in_itself(const char *path)
+{
+	size_t len = strlen(path);
+
+	return len == 0 || path[len - 1] == '/' || (len > 1 && str_equal(path + len - 2, "/."));
+}
+
 void tar_out_work(struct work *w, const struct unpacked_request *r)
 {
 	const char *path = r->text[0];
 	struct tar_tree t = {.out = {.write = work_data, .arg = w},
 			     .upper = r->number[0] & GUEST_TAR_UPPER};
-	auto_close int fd = open(path, O_PATH | O_CLOEXEC);
+	bool is_named = r->number[0] & GUEST_TAR_NAMED && !ends_in_itself(path);
+	auto_close int fd = open(path, O_PATH | O_CLOEXEC | (is_named ? O_NOFOLLOW : 0));
 	auto_close int dir = -1;
 	const char *name = ".", *as = ".";
 	struct err e = {0};
@@ -34,7 +43,7 @@ void tar_out_work(struct work *w, const struct unpacked_request *r)
 
 	if (fd < 0 || fstat(fd, &st) < 0)
 		work_error(w, errno, "cannot open %s: %m", path);
-	if (S_ISDIR(st.st_mode)) {
+	if (S_ISDIR(st.st_mode) && !is_named) {
 		dir = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	} else {
 		dir = walk_open_parent(path, &name);

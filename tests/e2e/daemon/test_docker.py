@@ -6,6 +6,7 @@ import shutil
 import socket
 import struct
 import subprocess
+import time
 import unittest
 
 import harness
@@ -13,7 +14,7 @@ import images
 
 DOCKER = shutil.which("docker")
 CONFIG = "docker: true\n"
-TOOLS = ("echo", "false", "head", "hostname", "kill", "md5sum", "mkdir", "ps", "seq", "sleep", "stty", "tar", "true")
+TOOLS = ("echo", "false", "head", "hostname", "kill", "ln", "md5sum", "mkdir", "nc", "ps", "seq", "sleep", "stty", "tar", "true")
 _daemon = None
 
 
@@ -218,8 +219,8 @@ class Requests(Door):
                 ({"CgroupParent": "/x"}, "the host's")):
             with self.subTest(host):
                 self.refused(403, text, HostConfig=host)
-        self.refused(404, "there is no volume", HostConfig={"Binds": ["cache:/cache"]})
-        self.refused(404, "network other not found", HostConfig={"NetworkMode": "other"})
+        self.refused(400, "network other not found", HostConfig={"NetworkMode": "other"})
+        self.refused(400, "no volume's name", HostConfig={"Binds": [":/cache"]})
         self.refused(400, "not known here", HostConfig={"NewWayOut": True})
         self.refused(404, "No such image: nosuch", Image="nosuch")
         self.refused(400, "no command", Cmd=[])
@@ -248,6 +249,73 @@ class Requests(Door):
         self.assertEqual(names(ancestor=["bb:1"], label=["a"]), ["/listed"])
         self.assertEqual(self.request("GET", '/containers/json?filters={"x":["y"]}').status, 400)
         self.assertEqual(self.request("GET", "/containers/json?filters=[1]").status, 400)
+
+    def test_exec(self):
+        box = self.create("sleep", "1000", Env=["A=b"], WorkingDir="/srv")
+        self.assertEqual(self.request("POST", f"/containers/{box}/exec", {"Cmd": ["true"]}).status, 409)
+        self.request("POST", f"/containers/{box}/start")
+
+        def made(*cmd, **more):
+            r = self.request("POST", f"/containers/{box}/exec",
+                             dict({"Cmd": list(cmd), "AttachStdout": True, "AttachStderr": True}, **more))
+            self.assertEqual(r.status, 201, r)
+            return r.json["Id"]
+
+        one = made("/bin/sh", "-c", "cat; echo $A; pwd; echo e >&2; exit 3", AttachStdin=True)
+        self.assertIsNone(self.request("GET", f"/exec/{one}/json").json["ExitCode"])
+        s = self.hijack(f"/exec/{one}/start", {"Detach": False, "Tty": False})
+        s.sendall(b"in\n")
+        s.shutdown(socket.SHUT_WR)
+        self.assertEqual(joined(read_all(s)), {1: b"in\nb\n/srv\n", 2: b"e\n"})
+        shown = self.request("GET", f"/exec/{one}/json").json
+        self.assertEqual((shown["ExitCode"], shown["Running"], shown["ContainerID"]), (3, False, box))
+        self.assertEqual(self.request("POST", f"/exec/{one}/start", {}).status, 409)
+        # Without an upgrade the answer has no end but the connection's.
+        two = made("echo", "plain")
+        self.assertEqual(joined(self.request("POST", f"/exec/{two}/start", {}).body)[1], b"plain\n")
+        three = made("touch", "/srv/mark", AttachStdout=False, AttachStderr=False)
+        self.assertEqual(self.request("POST", f"/exec/{three}/start", {"Detach": True}).status, 200)
+        harness.until(lambda: self.request("GET", f"/exec/{three}/json").json["ExitCode"] == 0, "its end")
+        for body, status in (({"Cmd": ["id"], "Privileged": True}, 403), ({"Cmd": []}, 400), ({"Cmd": [1]}, 400),
+                             ({"Cmd": ["id"], "WorkingDir": "x" * 5000}, 400), ([], 400)):
+            self.assertEqual(self.request("POST", f"/containers/{box}/exec", body).status, status, body)
+        for path in (f"/exec/{'0' * 64}/json", "/exec/x/json"):
+            self.assertEqual(self.request("GET", path).status, 404)
+        # Another token finds neither the container nor its execs.
+        key = self.d.token("docker-exec")
+        self.assertEqual(self.d.get(f"/v1.47/exec/{one}/json", token=key).status, 404)
+        self.assertEqual(self.d.post(f"/v1.47/containers/{box}/exec", {"Cmd": ["id"]}, token=key).status, 404)
+        # Only so many are kept, the newest, and those that run.
+        last = [made("true") for _ in range(70)]
+        self.assertEqual(self.request("GET", f"/exec/{one}/json").status, 404)
+        self.assertEqual(self.request("GET", f"/exec/{last[-1]}/json").status, 200)
+
+    def test_exec_ends_with_its_container(self):
+        box = self.create("/bin/sh", "-c", "while ! test -e /srv/go; do sleep 0.1; done")
+        self.request("POST", f"/containers/{box}/start")
+        eid = self.request("POST", f"/containers/{box}/exec", {"Cmd": ["sleep", "1000"]}).json["Id"]
+        s = self.hijack(f"/exec/{eid}/start", {})
+        end = self.request("POST", f"/containers/{box}/exec", {"Cmd": ["touch", "/srv/go"]}).json["Id"]
+        self.request("POST", f"/exec/{end}/start", {"Detach": True})
+        self.assertEqual(read_all(s), b"")
+        self.assertEqual(self.request("GET", f"/exec/{eid}/json").json["ExitCode"], 137)
+
+    def test_events(self):
+        box = self.create("true", name="eventful", Labels={"a": "b"})
+        self.request("POST", f"/containers/{box}/start")
+        self.request("POST", f"/containers/{box}/wait")
+        self.request("DELETE", f"/containers/{box}")
+        filters = json.dumps({"container": ["eventful"]}).replace(" ", "")
+        text = self.request("GET", f"/events?since=1&until={self.now()}&filters={filters}").body
+        events = [json.loads(line) for line in text.splitlines()]
+        self.assertEqual([e["Action"] for e in events], ["create", "start", "die", "destroy"])
+        self.assertEqual(events[2]["Actor"]["Attributes"]["exitCode"], "0")
+        self.assertEqual({e["id"] for e in events}, {box})
+        key = self.d.token("docker-events")
+        self.assertEqual(self.d.get(f"/v1.47/events?since=1&until={self.now()}", token=key).body, b"")
+
+    def now(self):
+        return "%.9f" % time.time()
 
     def test_bad_input(self):
         for method, path, body in (
@@ -313,6 +381,80 @@ class Command(Door):
         self.assertEqual(self.out("wait", "web2"), "137\n")
         self.out("rm", "web2")
 
+    def test_exec_and_files(self):
+        box = self.out("run", "-d", "--name", "files", "bb:1", "sleep", "1000").strip()
+        self.addCleanup(self.request, "DELETE", f"/containers/{box}?force=1")
+        self.assertEqual(self.out("exec", "-e", "X=1", "-w", "/tmp", "files", "sh", "-c", "echo $X; pwd"), "1\n/tmp\n")
+        self.assertEqual(self.out("exec", "-i", "files", "cat", input="in\n"), "in\n")
+        self.docker("exec", "files", "sh", "-c", "exit 9", rc=9)
+        self.assertIn("executable file not found", self.out("exec", "files", "nosuch", rc=127))
+        top = os.path.join(self.d.dir, "cp")
+        os.makedirs(os.path.join(top, "in", "sub"))
+        with open(os.path.join(top, "in", "sub", "a"), "w", encoding="utf-8") as file:
+            file.write("text\n")
+        self.out("cp", os.path.join(top, "in"), "files:/srv/")
+        self.out("cp", os.path.join(top, "in", "sub", "a"), "files:/srv/new")
+        self.assertEqual(self.out("exec", "files", "cat", "/srv/in/sub/a", "/srv/new"), "text\ntext\n")
+        self.out("cp", "files:/srv/in", os.path.join(top, "out"))
+        self.out("cp", "files:/srv/new", os.path.join(top, "new"))
+        for path in ("out/sub/a", "new"):
+            with open(os.path.join(top, path), encoding="utf-8") as file:
+                self.assertEqual(file.read(), "text\n")
+        self.out("exec", "files", "ln", "-s", "/srv/in", "/srv/link")
+        self.out("cp", "-L", "files:/srv/link", os.path.join(top, "followed"))
+        self.assertTrue(os.path.isfile(os.path.join(top, "followed", "sub", "a")))
+        self.assertIn("Could not find the file", self.docker("cp", "files:/nosuch", top, rc=1).stderr)
+        self.docker("cp", os.path.join(top, "new"), "files:/nosuch/x", rc=1)
+        self.assertIn("sleep 1000", self.out("top", "files"))
+        self.assertIn("files", self.out("stats", "--no-stream", "files"))
+        if harness.ROOT:
+            self.out("update", "-m", "128m", "files")
+        self.out("kill", "files")
+        self.out("cp", "files:/srv/new", os.path.join(top, "later"))
+        self.assertIn(box, self.out("container", "prune", "-f"))
+
+    def test_terminal(self):
+        main, other = os.openpty()
+        self.addCleanup(os.close, main)
+        with subprocess.Popen([DOCKER, "run", "--rm", "-it", "bb:1", "sh", "-c", "read x; echo got-$x; exit 4"],
+                              env=dict(os.environ, DOCKER_HOST="unix://" + self.path), stdin=other, stdout=other,
+                              stderr=other, start_new_session=True) as run:
+            os.close(other)
+            os.write(main, b"it\n")
+            seen = b""
+            try:
+                while b"got-it\r\n" not in seen:
+                    seen += os.read(main, 1024)
+            except OSError:
+                pass
+            self.assertIn(b"got-it\r\n", seen)
+            self.assertEqual(run.wait(harness.DEADLINE), 4)
+
+    def test_networks(self):
+        self.out("network", "create", "seg")
+        self.addCleanup(self.docker, "network", "rm", "seg")
+        self.assertIn("already exists", self.docker("network", "create", "seg", rc=1).stderr)
+        self.docker("network", "create", "-d", "overlay", "other", rc=1)
+        self.assertEqual(self.out("network", "ls", "--format", "{{.Name}}").split(), ["bridge", "none", "seg"])
+        box = self.out("run", "-d", "--name", "db", "--network", "seg", "bb:1", "sh", "-c",
+                       "while true; do echo pong | nc -l -p 5432; done").strip()
+        self.addCleanup(self.request, "DELETE", f"/containers/{box}?force=1")
+        self.assertEqual(self.out("run", "--rm", "--network", "seg", "bb:1", "sh", "-c",
+                                  "until nc db 5432 </dev/null; do sleep 0.1; done"), "pong\n")
+        self.assertEqual(self.out("run", "--rm", "bb:1", "sh", "-c", "nc db 5432 </dev/null; true"), "")
+        self.assertIn("has containers", self.docker("network", "rm", "seg", rc=1).stderr)
+        self.docker("network", "connect", "seg", "db", rc=1)
+        self.docker("network", "disconnect", "seg", "db", rc=1)
+
+    @unittest.skipUnless(harness.ROOT, "volumes of one's own need root")
+    def test_volumes(self):
+        self.out("run", "--rm", "-v", "kept:/data", "bb:1", "sh", "-c", "echo text > /data/a")
+        self.addCleanup(self.docker, "volume", "rm", "-f", "kept")
+        self.assertEqual(self.out("run", "--rm", "-v", "kept:/data:ro", "bb:1", "cat", "/data/a"), "text\n")
+        self.assertIn("kept", self.out("volume", "ls", "-q").split())
+        self.assertEqual(self.out("volume", "create", "kept"), "kept\n")
+        self.assertIn("driver", self.docker("volume", "create", "-d", "nfs", "x", rc=1).stderr.lower())
+
     def test_restart_policy(self):
         box = self.out("run", "-d", "--restart", "on-failure:2", "bb:1", "false").strip()
         self.addCleanup(self.request, "DELETE", f"/containers/{box}?force=1")
@@ -342,6 +484,88 @@ class Command(Door):
         self.assertIn("image_store.registries", self.docker("pull", "nosuch:1", rc=1).stderr)
         self.assertIn("not offered", self.docker("push", "bb:3", rc=1).stderr)
         self.assertIn("not offered", self.docker("search", "x", rc=1).stderr)
+
+
+SYSTEM_PYTHON = "/usr/bin/python3"
+HAS_LIBRARY = os.path.exists(SYSTEM_PYTHON) and subprocess.run([SYSTEM_PYTHON, "-c", "import docker"], check=False,
+                                                               stderr=subprocess.DEVNULL).returncode == 0
+LIBRARY = """
+import docker, io, tarfile
+c = docker.DockerClient(base_url="unix://PATH")
+assert c.ping()
+assert c.containers.run("bb:1", ["echo", "hi"], remove=True) == b"hi\\n"
+try:
+    c.containers.run("bb:1", ["sh", "-c", "echo bad >&2; exit 3"], remove=True)
+    assert False
+except docker.errors.ContainerError as e:
+    assert (e.exit_status, e.stderr) == (3, b"bad\\n"), e
+b = c.containers.run("bb:1", ["sleep", "1000"], detach=True, network_mode="none", mem_limit="128m", cap_drop=["ALL"],
+                     environment={"A": "b"}, working_dir="/srv", labels={"from": "python"})
+assert [x.id for x in c.containers.list(filters={"label": "from=python"})] == [b.id]
+for i in range(20):
+    assert b.exec_run(["sh", "-c", "echo $A; pwd; exit 2"]) == (2, b"b\\n/srv\\n"), i
+tar = io.BytesIO()
+with tarfile.open(fileobj=tar, mode="w") as t:
+    f = tarfile.TarInfo("f")
+    f.size = 3
+    t.addfile(f, io.BytesIO(b"abc"))
+assert b.put_archive("/srv", tar.getvalue())
+bits, stat = b.get_archive("/srv/f")
+assert stat["size"] == 3 and tarfile.open(fileobj=io.BytesIO(b"".join(bits))).extractfile("f").read() == b"abc"
+assert b.stats(stream=False)["memory_stats"]["usage"] > 0 and b.top()["Processes"]
+b.stop(timeout=5)
+assert b.wait()["StatusCode"] == 143
+b.remove()
+for get in (c.containers.get, c.images.get):
+    try:
+        get("nosuch")
+        assert False
+    except docker.errors.NotFound:
+        pass
+print("done")
+"""
+COMPOSITION = """
+version: "3"
+services:
+  db:
+    image: bb:1
+    command: sh -c 'while true; do echo pong | nc -l -p 5432; done'
+    restart: always
+  web:
+    image: bb:1
+    depends_on: [db]
+    environment: {DB: db}
+    command: sh -c 'until nc $$DB 5432 </dev/null; do sleep 0.1; done; exit 3'
+"""
+
+
+class Clients(Door):
+    @unittest.skipUnless(HAS_LIBRARY, "python3-docker is not installed")
+    def test_python(self):
+        done = subprocess.run([SYSTEM_PYTHON, "-c", LIBRARY.replace("PATH", self.path)], stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.stdout, "done\n", done.stderr)
+
+    @unittest.skipUnless(shutil.which("docker-compose", path="/usr/bin"), "docker-compose is not installed")
+    def test_compose(self):
+        top = os.path.join(self.d.dir, "shop")
+        os.makedirs(top)
+        with open(os.path.join(top, "docker-compose.yml"), "w", encoding="utf-8") as out:
+            out.write(COMPOSITION)
+
+        def compose(*args):
+            return subprocess.run(["/usr/bin/docker-compose", *args], cwd=top, stdin=subprocess.DEVNULL,
+                                  env=dict(os.environ, DOCKER_HOST="unix://" + self.path, HOME=top),
+                                  capture_output=True, text=True, timeout=60, check=False)
+
+        self.addCleanup(compose, "kill")
+        up = compose("up", "-t", "1", "--exit-code-from", "web")
+        self.assertEqual(up.returncode, 3, up)
+        self.assertIn("pong", up.stdout)
+        down = compose("down", "-t", "1")
+        self.assertEqual(down.returncode, 0, down)
+        self.assertEqual(self.request("GET", "/containers/json?all=1&filters=" + json.dumps(
+            {"label": ["com.docker.compose.project=shop"]}).replace(" ", "")).json, [])
 
 
 class Survival(unittest.TestCase):
