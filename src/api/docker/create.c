@@ -131,14 +131,51 @@ static int add_env(struct making *m, struct err *e)
 	return 0;
 }
 
-/* ---- the user ---- */
-
 static bool is_root_name(const char *user)
 {
 	size_t len = strcspn(user, ":");
 
 	return (len == 1 && user[0] == '0') || (len == 4 && memcmp(user, "root", 4) == 0);
 }
+
+static bool has_variable(const json_t *env, const char *name)
+{
+	size_t len = strlen(name);
+	json_t *item;
+	size_t i;
+
+	json_array_foreach ((json_t *)env, i, item) {
+		const char *text = json_string_value(item);
+
+		if (strncmp(text, name, len) == 0 && text[len] == '=')
+			return true;
+	}
+	return false;
+}
+
+static void add_default(struct making *m, const char *name, const char *value)
+{
+	if (!has_variable(json_object_get(m->config, "Env"), name) &&
+	    !has_variable(json_object_get(m->image, "env"), name))
+		list_take(&m->o.env, str_format("%s=%s", name, value));
+}
+
+/* As in Docker. The sandbox's own root may be decided by the image. */
+static void add_defaults(struct making *m)
+{
+	const char *user = body_text(m->config, "User"), *image = body_text(m->image, "user");
+	bool may = m->x->caller.root || !m->x->caller.token[0];
+
+	add_default(m, "PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin");
+	add_default(m, "HOSTNAME", m->o.spec.hostname);
+	if (may && !str_equal(body_text(m->config, "Image"), "host") &&
+	    is_root_name(user	 ? user
+			 : image ? image
+				 : "0"))
+		add_default(m, "HOME", "/root");
+}
+
+/* ---- the user ---- */
 
 int user_read(const struct sandbox_spec *spec, const char *user, const char **ret, struct err *e)
 {
@@ -258,6 +295,7 @@ static int fill_options(struct making *m, struct err *e)
 	spec_fit_disk(&o->spec);
 	if (spec_finish(&o->spec, e) < 0)
 		return -1;
+	add_defaults(m);
 	if (o->spec.net == NET_ISOLATED)
 		take_alias(m);
 	return 0;

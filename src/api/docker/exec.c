@@ -228,7 +228,7 @@ static void say_cannot(struct docker_exec *d, int errnum)
 			   first,
 			   errnum == EACCES   ? "permission denied"
 			   : errnum != ENOENT ? strerror(errnum)
-			   : first[0] == '/'  ? "stat: no such file or directory"
+			   : first[0] == '/'  ? "no such file or directory"
 					      : "executable file not found in $PATH");
 
 	if (d->raw)

@@ -7,6 +7,7 @@
 #include "net/publish.h"
 #include "policy/config.h"
 
+#include <sodium.h>
 #include <strings.h>
 
 #define PUBLISH_MAX 16
@@ -426,20 +427,38 @@ static int read_network(struct wanted *w, struct err *e)
 		       : spec_set(&w->o->spec, "net_group", group, e);
 }
 
-static int add_port(struct create_options *o, const char *inner, const json_t *binding,
-		    struct err *e)
+/* A port of the operator's range, or for the operator's own containers a high one. */
+static int choose_port(const struct wanted *w, char ret[8], struct err *e)
+{
+	const struct config *c = w->x->api->config;
+	uint32_t first = c->publish_first, last = c->publish_last;
+
+	if (!w->x->caller.token[0])
+		first = 20000, last = 29999;
+	if (!last)
+		return err_field(e, ERR_DENIED, "HostConfig",
+				 "PortBindings: the operator allows no ports of the host "
+				 "(publish.ports)");
+	snprintf(ret, 8, "%u", first + randombytes_uniform(last - first + 1));
+	return 0;
+}
+
+static int add_port(const struct wanted *w, const char *inner, const json_t *binding, struct err *e)
 {
 	const char *address = body_text(binding, "HostIp"), *port = body_text(binding, "HostPort");
+	struct create_options *o = w->o;
 	auto_free char *text = NULL;
+	char usual[NET_PUBLISH_TEXT], chosen[8];
 	struct net_publish p;
-	char usual[NET_PUBLISH_TEXT];
 
 	if (o->publish.count == PUBLISH_MAX)
 		return err_field(e, ERR_LIMIT, "HostConfig", "PortBindings: more than %d ports",
 				 PUBLISH_MAX);
-	if (!port || !*port)
-		return err_field(e, ERR_UNSUPPORTED, "HostConfig",
-				 "PortBindings: name the host's port: no free one is chosen here");
+	if (!port || !*port || str_equal(port, "0")) {
+		if (choose_port(w, chosen, e) < 0)
+			return -1;
+		port = chosen;
+	}
 	address = address && *address ? address : NULL;
 	text = str_format(address && strchr(address, ':') ? "[%s]:%s:%.*s"
 			  : address			  ? "%s:%s:%.*s"
@@ -452,26 +471,35 @@ static int add_port(struct create_options *o, const char *inner, const json_t *b
 	return 0;
 }
 
-static int read_ports(const json_t *host, struct create_options *o, struct err *e)
+static int check_port(const char *inner, struct err *e)
 {
-	const json_t *list, *one;
+	const char *kind = strchr(inner, '/');
+
+	if (!kind || str_equal(kind, "/tcp"))
+		return 0;
+	return err_field(e, ERR_UNSUPPORTED, "HostConfig",
+			 "PortBindings: %.40s: only TCP ports are published", inner);
+}
+
+static int read_ports(const struct wanted *w, struct err *e)
+{
+	const json_t *bindings = json_object_get(w->host, "PortBindings"), *list, *one;
 	const char *inner;
 	size_t i;
 
-	if (body_flag(host, "PublishAllPorts"))
-		return err_field(e, ERR_UNSUPPORTED, "HostConfig",
-				 "PublishAllPorts: name each port: no free one is chosen here");
-	json_object_foreach (json_object_get(host, "PortBindings"), inner, list) {
-		const char *kind = strchr(inner, '/');
-
-		if (kind && !str_equal(kind, "/tcp"))
-			return err_field(e, ERR_UNSUPPORTED, "HostConfig",
-					 "PortBindings: %.40s: only TCP ports are published",
-					 inner);
+	json_object_foreach ((json_t *)bindings, inner, list) {
+		if (check_port(inner, e) < 0)
+			return -1;
 		json_array_foreach ((json_t *)list, i, one)
-			if (add_port(o, inner, one, e) < 0)
+			if (add_port(w, inner, one, e) < 0)
 				return -1;
 	}
+	if (!body_flag(w->host, "PublishAllPorts"))
+		return 0;
+	json_object_foreach (json_object_get(w->config, "ExposedPorts"), inner, one)
+		if (!json_object_get(bindings, inner) &&
+		    (check_port(inner, e) < 0 || add_port(w, inner, NULL, e) < 0))
+			return -1;
 	return 0;
 }
 
@@ -499,5 +527,5 @@ int host_read(struct wanted *w, struct err *e)
 	    check_restart(host, e) < 0 || limits_read(host, &w->o->spec, e) < 0 ||
 	    read_files(w, e) < 0 || read_network(w, e) < 0)
 		return -1;
-	return read_ports(host, w->o, e);
+	return read_ports(w, e);
 }

@@ -381,9 +381,17 @@ void docker_image_load(struct exchange *x)
 	work(x, &(struct image_wish){IMAGE_JOB_IMPORT, NULL, NULL}, "", 0, finish_load);
 }
 
+static bool has_image(struct exchange *x, const char *name)
+{
+	if (manager_has_image(x->api->manager, &x->caller, name))
+		return true;
+	docker_fail(x, 404, "No such image: %.200s", name);
+	return false;
+}
+
 static void tag_image(struct exchange *x, const char *name)
 {
-	const char *to = joined_name(x, "repo");
+	const char *to = has_image(x, name) ? joined_name(x, "repo") : NULL;
 
 	if (to)
 		work(x, &(struct image_wish){IMAGE_JOB_TAG, name, to}, name, 201, finish_empty);
@@ -409,14 +417,8 @@ static void get_archives(struct exchange *x, const char *unused)
 
 static void delete_image(struct exchange *x, const char *name)
 {
-	struct err e = {0};
-	json_t *image = manager_image(x->api->manager, &x->caller, name, &e);
-
-	if (image)
+	if (has_image(x, name))
 		work(x, &(struct image_wish){IMAGE_JOB_REMOVE, name, NULL}, name, 0, finish_delete);
-	else
-		docker_fail(x, 404, "No such image: %.200s", name);
-	json_decref(image);
 }
 
 static const struct image_route image_routes[] = {

@@ -247,15 +247,35 @@ static bool fits(const struct container *c, const json_t *wanted, bool *ret_all)
 	return true;
 }
 
+static bool is_state(const char *name)
+{
+	static const char *const states[] = {"created", "running",  "paused", "restarting",
+					     "exited",	"removing", "dead"};
+
+	for (size_t i = 0; i < ARRAY_LEN(states); i++)
+		if (str_equal(states[i], name))
+			return true;
+	return false;
+}
+
 static bool knows_filters(struct exchange *x, const json_t *wanted)
 {
 	const json_t *values;
 	const char *name;
 
+	json_t *one;
+	size_t i;
+
+	json_array_foreach ((json_t *)docker_filter(wanted, "status"), i, one)
+		if (!is_state(json_string_value(one))) {
+			docker_fail(x, 400, "invalid filter 'status=%.40s'",
+				    json_string_value(one));
+			return false;
+		}
 	json_object_foreach ((json_t *)wanted, name, values) {
 		bool is_known = false;
 
-		for (size_t i = 0; i < ARRAY_LEN(filters); i++)
+		for (i = 0; i < ARRAY_LEN(filters); i++)
 			is_known |= str_equal(filters[i].name, name);
 		if (!is_known) {
 			docker_fail(x, 400, "invalid filter '%.40s'", name);

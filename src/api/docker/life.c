@@ -168,6 +168,31 @@ void docker_start(struct exchange *x)
 
 /* ---- stopping ---- */
 
+struct thawing {
+	struct exchange *x;
+	docker_handler *then;
+};
+
+static void on_thawed(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct thawing t = *(struct thawing *)arg;
+
+	free(arg);
+	if (s)
+		t.then(t.x);
+	else
+		exchange_error(t.x, e);
+}
+
+/* What is frozen takes no signal: first it goes on, then the handler is called again. */
+static void thaw(struct exchange *x, docker_handler *then)
+{
+	struct thawing *t = must_alloc(calloc(1, sizeof(*t)));
+
+	*t = (struct thawing){x, then};
+	sandbox_resume(docker_of(x)->c->s, &x->caller, on_thawed, t);
+}
+
 struct stopping {
 	struct exchange *x;
 	struct container *c; /* the request holds it */
@@ -252,8 +277,7 @@ void docker_stop(struct exchange *x)
 	c->stopping = true;
 	loop_timer_stop(x->api->loop, &c->again);
 	if (container_is_paused(c))
-		docker_fail(x, 409, "Container %s is paused, unpause it before it is stopped",
-			    c->id);
+		thaw(x, docker_stop);
 	else if (!container_is_running(c))
 		docker_empty(x, 304);
 	else
@@ -273,8 +297,7 @@ void docker_restart(struct exchange *x)
 	struct container *c = docker_of(x)->c;
 
 	if (container_is_paused(c))
-		docker_fail(x, 409, "Container %s is paused, unpause it before it is restarted",
-			    c->id);
+		thaw(x, docker_restart);
 	else if (container_is_running(c))
 		stop_box(x, start_anew);
 	else
@@ -303,8 +326,7 @@ void docker_kill(struct exchange *x)
 		docker_fail(x, 409, "cannot kill container: %s: container %s is not running",
 			    c->name, c->id);
 	} else if (container_is_paused(c)) {
-		docker_fail(x, 409, "Container %s is paused, unpause it before it is killed",
-			    c->id);
+		thaw(x, docker_kill);
 	} else {
 		c->stopping = c->stopping || sig == SIGKILL;
 		snprintf(number, sizeof(number), "%d", sig);

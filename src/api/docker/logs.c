@@ -104,28 +104,35 @@ static void write_kept(struct logs *l)
 	l->is_kept = true;
 }
 
+static bool is_wanted(const struct logs *l, uint64_t unix_ns)
+{
+	return unix_ns >= l->since_ns && (!l->until_ns || unix_ns <= l->until_ns);
+}
+
 static void take_output(struct logs *l, int kind, uint64_t seq, const char *bytes, size_t len)
 {
-	uint64_t at = run_time(&l->c->runs[l->run], seq);
+	const struct box_run *run = &l->c->runs[l->run];
 	bool keeps = l->tail != UINT64_MAX && !l->is_kept;
 
-	if (!l->wants[kind] || at < l->since_ns || (l->until_ns && at > l->until_ns))
+	if (!l->wants[kind])
 		return;
-	if (!keeps && !l->timestamps) {
-		write_piece(l, &(struct piece){at, (uint32_t)len, (uint8_t)kind, false}, bytes);
+	if (!keeps && !l->timestamps && !l->since_ns && !l->until_ns) {
+		write_piece(l, &(struct piece){0, (uint32_t)len, (uint8_t)kind, false}, bytes);
 		return;
 	}
 	while (len) {
 		const char *end = memchr(bytes, '\n', len);
 		size_t n = end ? (size_t)(end - bytes) + 1 : len;
-		struct piece p = {at, (uint32_t)n, (uint8_t)kind, !l->in_line[kind]};
+		struct piece p = {run_time(run, seq), (uint32_t)n, (uint8_t)kind,
+				  !l->in_line[kind]};
 
 		l->in_line[kind] = !end;
-		if (keeps)
+		if (is_wanted(l, p.unix_ns) && keeps)
 			keep_piece(l, &p, bytes);
-		else
+		else if (is_wanted(l, p.unix_ns))
 			write_piece(l, &p, bytes);
 		bytes += n;
+		seq += n;
 		len -= n;
 	}
 }

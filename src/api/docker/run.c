@@ -138,7 +138,7 @@ static void cannot_start(struct container *c, int errnum, struct err *e)
 		"\"%.200s\": %s",
 		first ? first : "",
 		errnum != ENOENT	   ? strerror(errnum)
-		: first && first[0] == '/' ? "stat: no such file or directory"
+		: first && first[0] == '/' ? "no such file or directory"
 					   : "executable file not found in $PATH");
 	/* strerror begins with a capital letter; Docker's text does not. */
 	if (errnum == EACCES)

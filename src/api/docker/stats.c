@@ -228,7 +228,7 @@ static void on_stat(void *arg, const struct answer *a, const struct err *e)
 	}
 	snprintf(l->stat, sizeof(l->stat), "%.*s", (int)a->len, a->bytes);
 	snprintf(path, sizeof(path), "/proc/%u/cmdline", l->pids[l->at]);
-	call_get(l->s, path, STAT_MAX, on_cmdline, l);
+	call_get(l->s, &(struct file_get){.path = path, .most = STAT_MAX}, on_cmdline, l);
 }
 
 static void read_stat(struct listing *l)
@@ -242,7 +242,7 @@ static void read_stat(struct listing *l)
 		return;
 	}
 	snprintf(path, sizeof(path), "/proc/%u/stat", l->pids[l->at]);
-	call_get(l->s, path, STAT_MAX, on_stat, l);
+	call_get(l->s, &(struct file_get){.path = path, .most = STAT_MAX}, on_stat, l);
 }
 
 static void on_entry(void *arg, const struct file_info *f)

@@ -248,6 +248,7 @@ class Requests(Door):
         self.request("POST", f"/containers/{box}/start")
         self.assertEqual(names(ancestor=["bb:1"], label=["a"]), ["/listed"])
         self.assertEqual(self.request("GET", '/containers/json?filters={"x":["y"]}').status, 400)
+        self.assertEqual(self.request("GET", '/containers/json?filters={"status":["y"]}').status, 400)
         self.assertEqual(self.request("GET", "/containers/json?filters=[1]").status, 400)
 
     def test_exec(self):
@@ -371,6 +372,9 @@ class Command(Door):
         self.assertEqual(self.out("inspect", "-f", "{{.State.Status}}", "web"), "paused\n")
         self.docker("pause", "web", rc=1)
         self.out("unpause", "web")
+        self.out("pause", "web")
+        self.out("stop", "-t", "5", "web")
+        self.out("start", "web")
         self.out("rename", "web", "web2")
         self.docker("rm", "web2", rc=1)
         self.out("stop", "-t", "5", "web2")
@@ -454,6 +458,26 @@ class Command(Door):
         self.assertIn("kept", self.out("volume", "ls", "-q").split())
         self.assertEqual(self.out("volume", "create", "kept"), "kept\n")
         self.assertIn("driver", self.docker("volume", "create", "-d", "nfs", "x", rc=1).stderr.lower())
+
+    def test_ports(self):
+        served = ["sh", "-c", "while true; do echo pong | nc -l -p 80; done"]
+        box = self.out("run", "-d", "-p", "80", "bb:1", *served).strip()
+        self.addCleanup(self.request, "DELETE", f"/containers/{box}?force=1")
+        address = self.out("port", box, "80").strip()
+        host, _, port = address.rpartition(":")
+        self.assertEqual(host, "127.0.0.1")
+
+        def asked():
+            with socket.create_connection((host, int(port)), harness.DEADLINE) as s:
+                s.shutdown(socket.SHUT_WR)
+                return s.recv(100) == b"pong\n"
+
+        harness.until(asked, "an answer")
+        self.docker("run", "--rm", "-p", "80/udp", "bb:1", "true", rc=125)
+        key = self.d.token("docker-ports")
+        r = self.d.post("/v1.47/containers/create", {"Image": "host", "Cmd": ["true"], "HostConfig": {
+            "PortBindings": {"80/tcp": [{}]}}}, token=key)
+        self.assertEqual((r.status, "publish.ports" in r.json["message"]), (403, True), r)
 
     def test_restart_policy(self):
         box = self.out("run", "-d", "--restart", "on-failure:2", "bb:1", "false").strip()
