@@ -520,6 +520,11 @@ bool sandbox_is_owned_by(const struct sandbox *s, const struct caller *who)
 	return !s->pooled && strcmp(who->token, s->owner.token) == 0;
 }
 
+void sandbox_set_name(struct sandbox *s, const char *name)
+{
+	snprintf(s->o.name, sizeof(s->o.name), "%s", name);
+}
+
 const char *sandbox_door(const struct sandbox *s)
 {
 	return s->o.door;

@@ -96,6 +96,8 @@ const json_t *sandbox_door_data(const struct sandbox *s);
 /* Takes data. -1: it could not be stored, and the old data stays. */
 int sandbox_set_door_data(struct sandbox *s, json_t *data, struct err *e);
 const char *sandbox_door(const struct sandbox *s);
+/* Its name for people, and in an isolated segment; stored with the next change of the sandbox. Cut to IPC_NAME. */
+void sandbox_set_name(struct sandbox *s, const char *name);
 /* The agent that runs in it, or "". */
 const char *sandbox_agent(const struct sandbox *s);
 const char *sandbox_agent_uid(const struct sandbox *s);

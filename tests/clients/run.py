@@ -35,6 +35,7 @@ SUMMARY = re.compile(r"(\d+) passed, (\d+) failed, (\d+) skipped")
 PROGRAMS = sorted(os.path.basename(path) for path in glob.glob(os.path.join(HERE, "*.mjs"))
                   if not path.endswith("/check.mjs")) + ([] if ADAPTERS else ["e2b_bad_input.py"])
 SURVIVE = "e2b_survive.mjs"  # in two parts, between which the daemon is killed
+DOCKER = "docker.mjs"  # over the socket of a second daemon, with an image of its own
 IMAGES = "images.mjs"  # with images that are imported before
 PROVIDER = "provider.mjs"  # a second daemon has its sandboxes run by the first
 TLS = "tls.mjs"  # in the laboratory, where the daemon has a domain
@@ -262,6 +263,25 @@ def host_image():
     return images.saved([images.layer(*entries)], run, ["tool:1"])
 
 
+def run_docker(program):
+    daemon = harness.Daemon(config="docker: true\n")
+    tools = ("cat", "echo", "nc", "sleep", "tar", "mkdir")
+    archive = images.layer(*images.shell_entries(), *[images.link("bin/" + t, "busybox") for t in tools],
+                           images.directory("srv"), images.directory("tmp", mode=0o1777))
+    result = 0, 1, 0
+    try:
+        daemon.start()
+        daemon.put("/v1/images?name=bb:1", archive)
+        env = dict(os.environ, DOCKER_HOST="unix://" + os.path.join(daemon.dir, "run", "docker.sock"),
+                   TESTCONTAINERS_RYUK_DISABLED="true")
+        result = run_once(env, program)
+    finally:
+        if result[1]:
+            say("-- the second daemon's log\n" + daemon.read_log()[-10000:])
+        daemon.stop()
+    return result
+
+
 def run_images(daemon, env, program):
     env["ROOT_API_KEY"] = daemon.token("images-root", "--e2b", "--root")
     archive = host_image()
@@ -277,6 +297,8 @@ def run(daemon, program):
     say(f"-- {program}")
     if program == SECRETS:
         return run_secrets(program)
+    if program == DOCKER:
+        return run_docker(program)
     if program == NETWORK:
         return run_network(program)
     if program == TLS:

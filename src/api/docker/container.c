@@ -323,6 +323,35 @@ void docker_free(struct api *api)
 
 /* ---- what it is ---- */
 
+void choose_alias(const json_t *aliases, const char *id, char ret_name[IPC_NAME])
+{
+	json_t *one;
+	size_t i;
+
+	if (!body_has_type(aliases, BODY_LIST))
+		return;
+	json_array_foreach ((json_t *)aliases, i, one) {
+		const char *alias = json_string_value(one);
+
+		if (str_only(alias, STR_ALNUM "-", 1, IPC_NAME - 1) &&
+		    strncmp(alias, id, 12) != 0) {
+			snprintf(ret_name, IPC_NAME, "%s", alias);
+			return;
+		}
+	}
+}
+
+void container_join(struct container *c, const char *network, const json_t *aliases)
+{
+	json_t *host = json_object_get(c->record, "host");
+
+	json_object_set_new(c->record, "segment", json_true());
+	if (host)
+		json_object_set_new(host, "NetworkMode", json_string(network));
+	if (body_has_type(aliases, BODY_LIST))
+		json_object_set(c->record, "aliases", (json_t *)aliases);
+}
+
 const char *container_network(const struct container *c)
 {
 	const char *mode = body_text(container_host(c), "NetworkMode");

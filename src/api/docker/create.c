@@ -245,31 +245,18 @@ static int add_dirs(struct making *m, struct err *e)
 	return 0;
 }
 
-/*
- * In a segment a sandbox has one name: the first alias that can be a host's, which is the service's for a composition,
- * or else the container's.
- */
 static void take_alias(struct making *m)
 {
-	const char *mode = body_text(m->host, "NetworkMode"), *alias;
+	const char *mode = body_text(m->host, "NetworkMode");
 	const json_t *ends = json_object_get(json_object_get(m->x->json, "NetworkingConfig"),
 					     "EndpointsConfig"),
-		     *aliases = json_object_get(json_object_get(ends, mode), "Aliases"), *one;
-	bool is_named = false;
-	size_t i;
+		     *aliases = json_object_get(json_object_get(ends, mode), "Aliases");
 
-	json_object_set_new(m->c->record, "segment", json_true());
-	if (!body_has_type(aliases, BODY_LIST))
-		return;
-	json_object_set(m->c->record, "aliases", (json_t *)aliases);
-	json_array_foreach ((json_t *)aliases, i, one) {
-		alias = json_string_value(one);
-		if (!is_named && str_only(alias, STR_ALNUM "-", 1, IPC_NAME - 1) &&
-		    strncmp(alias, m->c->id, 12) != 0) {
-			snprintf(m->o.name, sizeof(m->o.name), "%s", alias);
-			is_named = true;
-		}
-	}
+	choose_alias(aliases, m->c->id, m->o.name);
+	container_join(m->c, segment_find(*exchange_networks(m->x), mode)->name, aliases);
+	/* Of a network that was named by its id. */
+	json_object_set_new(m->host, "NetworkMode",
+			    json_string(segment_find(*exchange_networks(m->x), mode)->name));
 }
 
 static int fill_options(struct making *m, struct err *e)

@@ -143,6 +143,13 @@ struct container *container_hold(struct container *c);
 void container_release(struct container *c);
 /* Those of the caller, newest first. */
 struct container *container_first(const struct exchange *x);
+/* Its network is a segment of this name from now on. */
+void container_join(struct container *c, const char *network, const json_t *aliases);
+/*
+ * In a segment a sandbox has one name: the first alias that can be a host's, which is the service's for a composition.
+ * ret_name stays as it is if there is none.
+ */
+void choose_alias(const json_t *aliases, const char *id, char ret_name[IPC_NAME]);
 /* The name of its network. */
 const char *container_network(const struct container *c);
 /* What the caller has besides. */
@@ -264,6 +271,7 @@ struct docker_network *segment_find(struct docker_network *all, const char *what
 struct docker_network *segment_add(struct docker_network **all, const char *owner, const char *name,
 				   json_t *labels);
 void segment_free(struct docker_network *n);
+int network_spec(const struct docker_network *n, struct sandbox_spec *s, struct err *e);
 
 /* ---- handlers ---- */
 docker_handler docker_refuse_session, docker_df, docker_prune, docker_images_prune; /* system.c */
@@ -272,7 +280,7 @@ docker_handler docker_exec_create, docker_exec_start, docker_exec_inspect, docke
 docker_handler docker_archive_get, docker_archive_put;
 docker_handler docker_events_get, docker_stats, docker_top;
 docker_handler docker_networks, docker_network, docker_network_create, docker_network_delete,
-	docker_network_connect, docker_networks_prune;
+	docker_network_connect, docker_network_disconnect, docker_networks_prune;
 docker_handler docker_volumes, docker_volume, docker_volume_create, docker_volume_delete,
 	docker_volumes_prune;
 docker_handler docker_ping, docker_version, docker_info, docker_auth; /* system.c */

@@ -405,7 +405,6 @@ static int take_default(struct wanted *w, struct err *e)
 static int read_network(struct wanted *w, struct err *e)
 {
 	const char *mode = body_text(w->host, "NetworkMode");
-	char group[SPEC_GROUP_MAX + 1];
 	const struct docker_network *n;
 
 	if (body_flag(w->config, "NetworkDisabled") || (mode && str_equal(mode, "none")))
@@ -421,10 +420,7 @@ static int read_network(struct wanted *w, struct err *e)
 	if (!n)
 		/* Not as missing: clients would take that for the image and pull it. */
 		return err_field(e, ERR_INVALID, "HostConfig", "network %.60s not found", mode);
-	snprintf(group, sizeof(group), "%.*s", SPEC_GROUP_MAX, n->id);
-	return spec_set(&w->o->spec, "net", "isolated", e) < 0
-		       ? -1
-		       : spec_set(&w->o->spec, "net_group", group, e);
+	return network_spec(n, &w->o->spec, e);
 }
 
 /* A port of the operator's range, or for the operator's own containers a high one. */

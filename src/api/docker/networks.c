@@ -208,9 +208,97 @@ void docker_network_delete(struct exchange *x)
 	docker_empty(x, 204);
 }
 
+/* ---- joining ---- */
+
+int network_spec(const struct docker_network *n, struct sandbox_spec *s, struct err *e)
+{
+	char group[SPEC_GROUP_MAX + 1];
+
+	snprintf(group, sizeof(group), "%.*s", SPEC_GROUP_MAX, n->id);
+	return spec_set(s, "net", "isolated", e) < 0 ? -1 : spec_set(s, "net_group", group, e);
+}
+
+struct joining {
+	struct exchange *x;
+	struct container *c; /* held */
+	char network[DOCKER_NAME];
+	json_t *aliases;
+};
+
+static void joining_done(void *data)
+{
+	struct joining *j = data;
+
+	container_release(j->c);
+	json_decref(j->aliases);
+}
+
+static void on_joined(void *arg, struct sandbox *s, const struct err *e)
+{
+	struct joining *j = arg;
+	struct err why = {0};
+
+	if (!s) {
+		exchange_error(j->x, e);
+		return;
+	}
+	container_join(j->c, j->network, j->aliases);
+	if (container_save(j->c, &why) < 0)
+		exchange_error(j->x, &why);
+	else
+		docker_empty(j->x, 200);
+}
+
+static void join(struct exchange *x, const struct docker_network *n, struct container *c)
+{
+	const json_t *ends = json_object_get(x->json, "EndpointConfig");
+	struct joining *j = must_alloc(calloc(1, sizeof(*j)));
+	char name[IPC_NAME];
+	struct sandbox_spec spec;
+	struct err e = {0};
+
+	*j = (struct joining){.x = x, .c = container_hold(c)};
+	snprintf(j->network, sizeof(j->network), "%s", n->name);
+	j->aliases = json_incref(json_object_get(ends, "Aliases"));
+	exchange_also_free(x, j, joining_done);
+	spec_init(&spec);
+	if (network_spec(n, &spec, &e) < 0 || spec_finish(&spec, &e) < 0) {
+		exchange_error(x, &e);
+	} else {
+		snprintf(name, sizeof(name), "%.*s", IPC_NAME - 1, c->name);
+		choose_alias(j->aliases, c->id, name);
+		sandbox_set_name(c->s, name);
+		sandbox_set_network(c->s, &x->caller, &spec, on_joined, j);
+	}
+	spec_done(&spec);
+}
+
+/* Clients make a container, connect it, and start it: until then nothing has used the network that it had. */
 void docker_network_connect(struct exchange *x)
 {
-	docker_fail(x, 501, "a container has one network from its creation on: name it there");
+	const struct docker_network *n = segment_find(*exchange_networks(x), x->params[0]);
+	const char *what = body_text(x->json, "Container");
+	struct container *c;
+	struct err e = {0};
+
+	if (!n) {
+		docker_fail(x, 404, "network %.80s not found", x->params[0]);
+		return;
+	}
+	c = container_find(x, what ? what : "", &e);
+	if (!c)
+		exchange_error(x, &e);
+	else if (c->state != BOX_CREATED || json_is_true(json_object_get(c->record, "segment")))
+		docker_fail(x, 501,
+			    "a container has one network, from its start on: name it when the "
+			    "container is made, or connect it before it is started");
+	else
+		join(x, n, c);
+}
+
+void docker_network_disconnect(struct exchange *x)
+{
+	docker_fail(x, 501, "a container keeps the one network that it has");
 }
 
 void docker_networks_prune(struct exchange *x)

@@ -155,7 +155,7 @@ class Requests(Door):
         s.shutdown(socket.SHUT_WR)
         out = joined(read_all(s))
         self.assertEqual(out, {1: b"early\nlate\n", 2: b"err\n"})
-        r = self.request("POST", f"/containers/life/wait")
+        r = self.request("POST", "/containers/life/wait")
         self.assertEqual(r.json["StatusCode"], 5)
         state = self.request("GET", "/containers/life/json").json["State"]
         self.assertEqual((state["Status"], state["Running"], state["ExitCode"]), ("exited", False, 5))
@@ -448,6 +448,12 @@ class Command(Door):
         self.assertEqual(self.out("run", "--rm", "bb:1", "sh", "-c", "nc db 5432 </dev/null; true"), "")
         self.assertIn("has containers", self.docker("network", "rm", "seg", rc=1).stderr)
         self.docker("network", "connect", "seg", "db", rc=1)
+        # What clients do that name a network late: create, connect, start.
+        late = self.create("sh", "-c", "until nc db 5432 </dev/null; do sleep 0.1; done", HostConfig={})
+        self.docker("network", "connect", "nosuch", late, rc=1)
+        self.out("network", "connect", "--alias", "late", "seg", late)
+        self.docker("network", "connect", "seg", late, rc=1)
+        self.assertEqual(self.out("start", "-a", late), "pong\n")
         self.docker("network", "disconnect", "seg", "db", rc=1)
 
     @unittest.skipUnless(harness.ROOT, "volumes of one's own need root")
