@@ -630,6 +630,12 @@ class Hostile(Case):
             reply = b.ask("tmpfs %s /mnt/t %d" % (new_id(), 1 << 20))
             self.assertEqual(reply["type"], puppet.BOOTED, reply)
 
+    def test_root_inside_is_a_right_of_the_token(self):
+        with self.broker() as b:
+            self.refused(b.ask("root %s abcdefghij" % new_id()), puppet.DENIED)
+            reply = b.ask("root %s ." % new_id())
+            self.assertEqual(reply["type"], puppet.BOOTED, reply)
+
     def test_bad_ids(self):
         with self.broker() as b:
             for name in ("../../../../etc/passwd", "x", "ABCDEFGHIJKLMNOPQRST"):

@@ -227,6 +227,7 @@ static const struct {
 	{"volume", IPC_BOOT},
 	{"tmpfs", IPC_BOOT},
 	{"once", IPC_BOOT},  /* for one run */
+	{"root", IPC_BOOT},  /* root inside: ID OWNER */
 	{"grab", IPC_CLAIM}, /* a claim with a volume: ID OWNER VOLUME TARGET */
 	{"image", IPC_BOOT}, /* of an image: ID OWNER IMAGE [SNAPSHOT] */
 	{"job", IPC_IMAGE},  /* NUMBER OWNER NAME TO; "." is "" */
@@ -319,6 +320,11 @@ static void add_rest(struct ipc *m, char **words, int count)
 		snprintf(m->boot.snapshot, IPC_ID, "%s", count > 4 ? words[4] : "");
 	}
 	m->boot.transient |= strcmp(words[0], "once") == 0;
+	if (strcmp(words[0], "root") == 0 && count > 2) {
+		snprintf(m->boot.owner, IPC_ID, "%s", *words[2] != '.' ? words[2] : "");
+		m->boot.user_root = 1;
+		m->boot.root = ROOT_RO;
+	}
 	if (strcmp(words[0], "grab") != 0 || count < 5)
 		return;
 	m->boot.volume_count = 1;
