@@ -14,12 +14,13 @@
 #include <strings.h>
 
 #define PATTERN_WORDS 32
+#define WORD_PATHS 16 /* that one word may name */
 
 enum fit { FIT_NOT, FIT_PERHAPS, FIT_YES };
 
 struct rule {
 	enum tool_verdict verdict;
-	char tool[64], key[32];
+	char tool[128], key[32];
 	char pattern[256];
 	char reason[128];
 };
@@ -27,6 +28,7 @@ struct rule {
 /* What a rule is compared with. */
 struct unit {
 	const struct tool_question *q;
+	const struct tool_question *moved;   /* the same where `cd` led; NULL: there was none */
 	const struct shell_command *command; /* NULL: not one of a shell */
 	bool hidden;			     /* a shell's, and nobody knows which */
 };
@@ -161,6 +163,24 @@ static bool names_tool(const char *pattern, const char *tool)
 	       str_equal(tool_common_name(pattern), tool_common_name(tool));
 }
 
+bool tool_is_named(const char *pattern, const char *agent, const char *tool)
+{
+	const char *slash = strchr(pattern, '/');
+	auto_free char *name =
+		slash ? must_alloc(strndup(pattern, (size_t)(slash - pattern))) : NULL;
+
+	return (!name || (agent && is_like(name, agent, false))) &&
+	       names_tool(slash ? slash + 1 : pattern, tool);
+}
+
+bool tool_rule_has_agent(const char *rule)
+{
+	struct err e;
+	struct rule r;
+
+	return read_rule(rule, &r, &e) == 0 && strchr(r.tool, '/');
+}
+
 /* ---- commands ---- */
 
 /* A program is compared by its last part, unless the rule has a path. */
@@ -269,16 +289,51 @@ static bool fits_path(const char *pattern, const struct tool_question *q, const 
 	       (short_one && path_is_like(pattern, short_one));
 }
 
-/* A word may be a path, or --option=PATH. Of words that are not known only what looks like a path counts. */
-static enum fit fit_path_word(const char *pattern, const struct tool_question *q,
-			      const struct shell_word *w)
+/* A relative path begins where the line began, or where its last cd led. */
+static bool fits_from_anywhere(const char *pattern, const struct unit *u, const char *path)
+{
+	return fits_path(pattern, u->q, path) || (u->moved && fits_path(pattern, u->moved, path));
+}
+
+/* SRC:DST, and lists of them. */
+static bool fits_up_to_colon(const char *pattern, const struct unit *u, const char *text)
+{
+	size_t n = strcspn(text, ":,");
+	auto_free char *part = n && text[n] ? must_alloc(strndup(text, n)) : NULL;
+
+	return part && fits_from_anywhere(pattern, u, part);
+}
+
+/* Where in a word a path may begin: if=PATH, --option=PATH, @PATH, host:PATH, -fPATH. */
+static bool begins_path(const char *word, const char *at)
+{
+	if (at == word)
+		return true;
+	if (*at != '/' && *at != '~')
+		return at[-1] == '=';
+	return strchr("=@:,", at[-1]) || (word[0] == '-' && at == word + 2);
+}
+
+/* Of words that are not known only what looks like a path counts. */
+static enum fit fit_path_word(const char *pattern, const struct unit *u, const struct shell_word *w)
 {
 	const char *value = w->text[0] == '-' ? strchr(w->text, '=') : NULL;
-	const char *text = value ? value + 1 : w->text;
+	size_t len = strlen(w->text), tries = 0;
 
 	if (!w->known)
-		return strchr(text, '/') || text[0] == '.' ? FIT_PERHAPS : FIT_NOT;
-	return *text && fits_path(pattern, q, text) ? FIT_YES : FIT_NOT;
+		return strchr(w->text, '/') || (value ? value[1] : w->text[0]) == '.' ? FIT_PERHAPS
+										      : FIT_NOT;
+	for (size_t i = 0; i < len; i++) {
+		/* What is longer is no path. */
+		if (len - i >= PATH_MAX || !begins_path(w->text, w->text + i))
+			continue;
+		if (++tries > WORD_PATHS)
+			return FIT_PERHAPS;
+		if (fits_from_anywhere(pattern, u, w->text + i) ||
+		    fits_up_to_colon(pattern, u, w->text + i))
+			return FIT_YES;
+	}
+	return FIT_NOT;
 }
 
 static enum fit fit_paths_of_command(const char *pattern, const struct unit *u)
@@ -287,12 +342,12 @@ static enum fit fit_paths_of_command(const char *pattern, const struct unit *u)
 	enum fit best = FIT_NOT;
 
 	for (size_t i = 0; i < c->count; i++) {
-		enum fit fit = fit_path_word(pattern, u->q, &c->words[i]);
+		enum fit fit = fit_path_word(pattern, u, &c->words[i]);
 
 		best = fit > best ? fit : best;
 	}
 	for (size_t i = 0; i < c->files.count; i++)
-		if (fits_path(pattern, u->q, c->files.items[i]))
+		if (fits_from_anywhere(pattern, u, c->files.items[i]))
 			best = FIT_YES;
 	return best;
 }
@@ -385,7 +440,7 @@ static enum fit fit_rule(const struct rule *r, const struct unit *u)
 {
 	bool is_command = str_equal(r->key, "command"), is_path = str_equal(r->key, "path");
 
-	if (!names_tool(r->tool, u->q->tool))
+	if (!tool_is_named(r->tool, u->q->agent, u->q->tool))
 		return FIT_NOT;
 	if (!r->key[0])
 		return FIT_YES;
@@ -437,11 +492,27 @@ static void judge_unit(const struct list *rules, const struct unit *u, const cha
 	}
 }
 
+/* Follows cd and pushd to a directory that is known. */
+static void follow_cd(const struct shell_command *c, struct tool_question *moved, char **cwd)
+{
+	const char *program = c->count ? c->words[0].text : "";
+	const struct shell_word *to = c->count > 1 ? &c->words[c->count - 1] : NULL;
+	char *next;
+
+	if (!to || !to->known || (!str_equal(program, "cd") && !str_equal(program, "pushd")))
+		return;
+	next = tool_path_clean(moved->cwd, to->text);
+	free(*cwd);
+	moved->cwd = *cwd = next;
+}
+
 static void judge_line(const struct list *rules, const struct tool_question *q, const char *text,
 		       size_t len, struct tool_judgement *j)
 {
+	struct tool_question moved = *q;
 	struct unit u = {.q = q};
 	struct shell_line line = {0};
+	auto_free char *cwd = NULL;
 	struct err e = {0};
 
 	if (shell_read(text, len, &line, &e) < 0) {
@@ -451,7 +522,9 @@ static void judge_line(const struct list *rules, const struct tool_question *q, 
 	}
 	for (size_t i = 0; i < line.count; i++) {
 		u.command = &line.commands[i];
+		u.moved = cwd ? &moved : NULL;
 		judge_unit(rules, &u, "", j);
+		follow_cd(u.command, &moved, &cwd);
 	}
 	u.command = NULL;
 	u.hidden = line.unclear[0];

@@ -8,9 +8,10 @@
  *   deny Read path=/etc/shadow
  *   allow WebFetch domain=*.example.com
  *   ask Bash
+ *   deny reviewer/Write
  *
  * VERDICT is allow, ask or deny. TOOL is a name, with * for any letters; all names of one tool are the same to
- * a rule (names.c). KEY is command, path, domain, or an argument of the tool. The first rule that fits
+ * a rule (names.c). AGENT/TOOL is for calls of registered agents of this name, at the daemon. KEY is command, path, domain, or an argument of the tool. The first rule that fits
  * decides; a call with several commands gets the strictest of their verdicts. Without a rule a call is
  * allowed. What a rule cannot tell for certain is `ask`, never `allow`.
  *
@@ -28,6 +29,7 @@ enum tool_verdict { TOOL_ALLOW, TOOL_ASK, TOOL_DENY };
 /* A call, as an agent describes it. Borrowed. */
 struct tool_question {
 	const char *tool;
+	const char *agent;   /* that makes it, or NULL */
 	const json_t *args;  /* an object, or NULL */
 	const char *cwd;     /* relative paths begin here; NULL: they stay relative */
 	const json_t *paths; /* {"host path": "path inside"}, or NULL */
@@ -37,6 +39,7 @@ struct tool_judgement {
 	enum tool_verdict verdict;
 	char rule[256];	  /* that decided, or "" */
 	char reason[384]; /* for the model and its user; "" if nothing decided */
+	unsigned wait_s;  /* not 0: a limit is reached, for so long */
 };
 
 int tool_rule_check(const char *rule, struct err *e);
@@ -47,6 +50,20 @@ void tool_rules_judge(const struct list *rules, const struct tool_question *q,
 const char *tool_verdict_name(enum tool_verdict v);
 /* The stricter one stays. */
 void tool_take_stricter(struct tool_judgement *to, const struct tool_judgement *other);
+
+/* Is a rule for an agent of this name only? Where nobody says which agent calls, such a rule would never hold. */
+bool tool_rule_has_agent(const char *rule);
+/* Does "[AGENT/]TOOL" name a call? */
+bool tool_is_named(const char *pattern, const char *agent, const char *tool);
+
+/* ---- limits.c: "60/1m Bash", "500/24h writer/Write" ---- */
+#define TOOL_LIMIT_MOST 1000000
+struct tool_limit {
+	uint32_t count; /* calls at once, and again as the time passes */
+	uint64_t window_ms;
+	char tool[128]; /* [AGENT/]TOOL */
+};
+int tool_limit_read(const char *text, struct tool_limit *ret, struct err *e);
 
 /* ---- verdict.c ---- */
 #define TOOL_ANSWER_MAX (64u << 10)

@@ -114,6 +114,20 @@ static int read_nested(struct shell_reader *r)
 	return rc;
 }
 
+/*
+ * $( ) and <( ): the shell ends here documents that begin inside with the parenthesis, whatever lines follow, and reads
+ * those that began outside behind it.
+ */
+static int read_substitution(struct shell_reader *r)
+{
+	size_t waiting = r->here_count;
+	int rc = read_nested(r);
+
+	if (rc == 0 && (waiting || r->here_count))
+		rc = fail(r, "a here document and a substitution are entangled");
+	return rc;
+}
+
 /* Up to `end`, with the substitutions in it: ${...} and $((...)). Its value is not known. */
 static int skip_expansion(struct shell_reader *r, const char *end)
 {
@@ -143,6 +157,9 @@ static int skip_expansion(struct shell_reader *r, const char *end)
 			rc = fail(r, "an expansion has quotes or redirections in it");
 		else if (*end == ')')
 			deep += (c == '(') - (c == ')');
+		/* $((a) b) is no arithmetic, but a list. */
+		if (rc == 0 && deep < 0)
+			rc = fail(r, "it is not known whether an expansion is arithmetic");
 	}
 	r->at += rc == 0 ? strlen(end) : 0;
 	r->depth--;
@@ -191,7 +208,7 @@ static int read_dollar(struct shell_reader *r, struct word_text *w)
 	if (c == '(' || c == '{') {
 		add_unknown(w);
 		r->at++;
-		return c == '(' ? read_nested(r) : skip_expansion(r, "}");
+		return c == '(' ? read_substitution(r) : skip_expansion(r, "}");
 	}
 	if (c == '[')
 		return fail(r, "$[ ] is arithmetic of old shells");
@@ -382,26 +399,57 @@ static int read_here_body(struct shell_reader *r, const struct shell_here *h, co
 	return h->quoted ? 0 : read_substitutions(r, body, len);
 }
 
+/* Is a line continued by the next one? Only where the body is expanded. */
+static bool is_continued(const struct shell_here *h, const char *line, size_t n)
+{
+	size_t slashes = 0;
+
+	while (slashes < n && line[n - 1 - slashes] == '\\')
+		slashes++;
+	return !h->quoted && slashes % 2;
+}
+
+/* Adds the line that begins here to b, with those that continue it; false: there is none. */
+static bool read_here_line(struct shell_reader *r, const struct shell_here *h, struct buf *b)
+{
+	bool more = true;
+
+	if (r->at >= r->len)
+		return false;
+	while (more && r->at < r->len) {
+		const char *line = r->text + r->at, *eol = memchr(line, '\n', r->len - r->at);
+		size_t n = eol ? (size_t)(eol - line) : r->len - r->at;
+
+		r->at += n + (eol != NULL);
+		more = eol && is_continued(h, line, n);
+		buf_add(b, line, n - more);
+	}
+	return true;
+}
+
+static bool is_delimiter(const struct shell_here *h, const struct buf *line)
+{
+	size_t n = strlen(h->delimiter), tabs = 0;
+
+	while (h->tabs && tabs < line->len && buf_head(line)[tabs] == '\t')
+		tabs++;
+	return line->len - tabs == n && (!n || memcmp(buf_head(line) + tabs, h->delimiter, n) == 0);
+}
+
 /* At the beginning of a line: reads the bodies that are due. */
 static int read_here_documents(struct shell_reader *r)
 {
 	for (size_t i = 0; i < r->here_count; i++) {
 		struct shell_here *h = &r->here[i];
 		size_t begin = r->at, end = r->at;
-		bool found = false;
+		bool found = false, more = true;
 
-		while (!found && r->at < r->len) {
-			const char *line = r->text + r->at;
-			const char *eol = memchr(line, '\n', r->len - r->at);
-			size_t n = eol ? (size_t)(eol - line) : r->len - r->at;
-			size_t tabs = 0;
+		while (!found && more) {
+			auto_buf struct buf line = {0};
 
-			while (h->tabs && tabs < n && line[tabs] == '\t')
-				tabs++;
 			end = r->at;
-			r->at += n + (eol != NULL);
-			found = n - tabs == strlen(h->delimiter) &&
-				memcmp(line + tabs, h->delimiter, n - tabs) == 0;
+			more = read_here_line(r, h, &line);
+			found = more && is_delimiter(h, &line);
 		}
 		if (!found)
 			return fail(r, "a here document does not end");
@@ -463,7 +511,7 @@ static int read_target(struct shell_reader *r, size_t command, bool is_text, boo
 	skip_blanks(r);
 	if (is_at(r, "<(") || is_at(r, ">(")) {
 		r->at += 2;
-		return read_nested(r);
+		return read_substitution(r);
 	}
 	if (ends_word(peek(r, 0)))
 		return fail(r, "a redirection without a file");
@@ -514,53 +562,14 @@ static int read_redirection(struct shell_reader *r, size_t command)
 
 /* ---- commands ---- */
 
-/* Words that change nothing about the command behind them, and words that end what others began. */
-static bool is_passed_over(const char *word)
+/* {NAME} right before < or > is a variable for a descriptor, no word. */
+static bool is_descriptor_name(const struct shell_reader *r, const char *text)
 {
-	static const char *const words[] = {"if",    "then", "elif", "else", "fi", "while",
-					    "until", "do",   "done", "{",    "}",  "!"};
+	size_t n = strlen(text);
 
-	for (size_t i = 0; i < ARRAY_LEN(words); i++)
-		if (str_equal(word, words[i]))
-			return true;
-	return false;
-}
-
-/* Words behind which this reader does not know its way. */
-static bool is_refused(const char *word)
-{
-	static const char *const words[] = {"case", "esac", "select", "function", "coproc"};
-
-	for (size_t i = 0; i < ARRAY_LEN(words); i++)
-		if (str_equal(word, words[i]))
-			return true;
-	return false;
-}
-
-/* The name must stand there without quotes. */
-static bool is_assignment(const char *raw, size_t len)
-{
-	size_t n = 0;
-
-	while (n < len && (raw[n] == '_' || strchr(STR_ALNUM, raw[n])))
-		n++;
-	if (n == 0 || n == len || (raw[0] >= '0' && raw[0] <= '9'))
-		return false;
-	return raw[n] == '=' || (raw[n] == '+' && n + 1 < len && raw[n + 1] == '=');
-}
-
-/* Variables that make a program start another one. */
-bool shell_variable_is_read(const char *assignment)
-{
-	static const char *const names[] = {
-		"LD_",	      "PATH=",	   "BASH_ENV=", "ENV=",		"IFS=",		  "GIT_",
-		"PYTHONPATH", "PERL5",	   "PAGER=",	"NODE_OPTIONS", "PROMPT_COMMAND", "EDITOR=",
-		"VISUAL=",    "SHELLOPTS", "BASH_FUNC"};
-
-	for (size_t i = 0; i < ARRAY_LEN(names); i++)
-		if (str_starts(assignment, names[i]))
-			return true;
-	return false;
+	return n > 2 && text[0] == '{' && text[n - 1] == '}' &&
+	       strspn(text + 1, STR_ALNUM "_[]") == n - 2 &&
+	       (peek(r, 0) == '<' || peek(r, 0) == '>');
 }
 
 /* A word of a command is read: keeps it. 1: it is not one of the command's words. */
@@ -571,17 +580,21 @@ static int take_word(struct shell_reader *r, size_t command, struct word_text *w
 	struct shell_word *word;
 	char *text = take_text(w);
 
-	if (c->count == 0 && known && !quoted && is_refused(text)) {
+	if (c->count == 0 && known && !quoted && shell_is_refused(text)) {
 		free(text);
 		return fail(r, "it has case or a function in it");
 	}
-	if (c->count == 0 && is_assignment(r->text + at, r->at - at)) {
-		if (shell_variable_is_read(text))
+	if (c->count == 0 && shell_is_assignment(r->text + at, r->at - at)) {
+		if (shell_variable_is_read(text) || shell_has_quoted_command(text))
 			shell_unclear(r->line, "a variable may start another program");
 		free(text);
 		return 1;
 	}
-	if (c->count == 0 && known && !quoted && is_passed_over(text)) {
+	if (!quoted && is_descriptor_name(r, text)) {
+		free(text);
+		return 1;
+	}
+	if (c->count == 0 && known && !quoted && shell_is_passed_over(text)) {
 		free(text);
 		return 1;
 	}
@@ -602,7 +615,7 @@ static int read_operator(struct shell_reader *r, size_t command)
 
 	if (is_at(r, "<(") || is_at(r, ">(")) {
 		r->at += 2;
-		if (read_nested(r) < 0)
+		if (read_substitution(r) < 0)
 			return -1;
 		*shell_add_word(&r->line->commands[command]) =
 			(struct shell_word){.text = str_copy("?")};

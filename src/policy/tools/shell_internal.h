@@ -4,7 +4,7 @@
 #include "policy/tools/shell.h"
 
 #define SHELL_DEPTH 12
-#define SHELL_WORDS 20000
+#define SHELL_WORDS 5000
 
 /* A word whose end is awaited by a here document. */
 struct shell_here {
@@ -38,5 +38,12 @@ struct shell_word *shell_add_word(struct shell_command *c);
 /* The last part of a program's path. */
 const char *shell_name(const char *program);
 bool shell_is_shell(const char *program);
+/* Reserved words: those that change nothing about the command behind them, and those that are not understood. */
+bool shell_is_passed_over(const char *word);
+bool shell_is_refused(const char *word);
+/* NAME=VALUE, as it stands in the text: the name has no quotes. */
+bool shell_is_assignment(const char *raw, size_t len);
+/* Has a text, read as words are, a substitution in it that was quoted? */
+bool shell_has_quoted_command(const char *text);
 /* "NAME=VALUE": may it make a program start another one? */
 bool shell_variable_is_read(const char *assignment);

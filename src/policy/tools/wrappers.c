@@ -10,6 +10,7 @@ enum inner_kind {
 	INNER_SHELL, /* -c LINE, or a file, or standard input */
 	INNER_FIND,  /* -exec WORDS ; */
 	INNER_FIRST, /* the first word is a line for the shell */
+	INNER_FILE,  /* the first word is a file that the shell reads */
 };
 
 struct wrapper {
@@ -49,6 +50,14 @@ static const struct wrapper wrappers[] = {
 	{"watch", INNER_LINE, "bcdegptwx", "nq", 0, false},
 	{"eval", INNER_LINE, "", "", 0, false},
 	{"trap", INNER_FIRST, "lp", "", 0, false},
+	{".", INNER_FILE, "", "", 0, false},
+	{"source", INNER_FILE, "", "", 0, false},
+	{"setpriv", INNER_WORDS, "", "", 0, false},
+	{"prlimit", INNER_WORDS, "", "", 0, false},
+	{"fakeroot", INNER_WORDS, "u", "lsib", 0, false},
+	{"ssh-agent", INNER_WORDS, "cdDs", "aEPt", 0, false},
+	{"dbus-run-session", INNER_WORDS, "", "", 0, false},
+	{"xvfb-run", INNER_WORDS, "al", "efnpsw", 0, false},
 	{"find", INNER_FIND, "", "", 0, false},
 	{"sh", INNER_SHELL, SHELL_FLAGS, "oO", 0, true},
 	{"bash", INNER_SHELL, SHELL_FLAGS, "oO", 0, true},
@@ -56,14 +65,24 @@ static const struct wrapper wrappers[] = {
 	{"ash", INNER_SHELL, SHELL_FLAGS, "oO", 0, true},
 	{"ksh", INNER_SHELL, SHELL_FLAGS, "oO", 0, true},
 	{"zsh", INNER_SHELL, SHELL_FLAGS, "oO", 0, true},
+	{"lksh", INNER_SHELL, SHELL_FLAGS, "oO", 0, true},
+	{"posh", INNER_SHELL, SHELL_FLAGS, "oO", 0, true},
+	{"yash", INNER_SHELL, SHELL_FLAGS, "oO", 0, true},
 	{"mksh", INNER_SHELL, SHELL_FLAGS, "oO", 0, true},
 	{"rbash", INNER_SHELL, SHELL_FLAGS, "oO", 0, true},
 };
 
 /* What these start is not in their arguments, or later words mean something else behind them. */
-static const char *const hiders[] = {"su",	    "runuser", "script", "parallel", "nsenter",
-				     "systemd-run", "at",      "batch",	 "crontab",  "alias",
-				     "enable",	    "hash",    "fc",	 "bind"};
+static const char *const hiders[] = {
+	"su",	   "runuser",  "script", "parallel", "nsenter", "systemd-run", "at",
+	"batch",   "crontab",  "alias",	 "enable",   "hash",	"fc",	       "bind",
+	"compgen", "complete", "fish",	 "csh",	     "tcsh",	"pwsh",	       "nu",
+	"elvish",  "xonsh",    "gdb",	 "expect",   "bwrap",	"proot",       "firejail"};
+
+/* Builtins that evaluate their words: an index of an array may hold a substitution. */
+static const char *const evaluators[] = {"let",	  "declare", "typeset", "local",     "export",
+					 "unset", "test",    "[",	"[[",	     "printf",
+					 "read",  "wait",    "mapfile", "readarray", "readonly"};
 
 const char *shell_name(const char *program)
 {
@@ -170,6 +189,11 @@ static int follow_words(struct shell_reader *r, size_t index, size_t from, size_
 	size_t added = r->line->count;
 	struct shell_command *c = shell_add_command(r->line);
 
+	/* `time` is a reserved word, too: time { a; } and time ! a. */
+	while (from < to && shell_is_passed_over(r->line->commands[index].words[from].text))
+		from++;
+	if (from < to && shell_is_refused(r->line->commands[index].words[from].text))
+		shell_unclear(r->line, "it has case or a function in it");
 	for (size_t i = from; i < to; i++) {
 		const struct shell_word *word = &r->line->commands[index].words[i];
 
@@ -204,6 +228,13 @@ static bool has_here_document(const struct shell_reader *r, size_t index)
 	return false;
 }
 
+/* A file that a shell reads: not one that another command writes meanwhile. */
+static void judge_script(struct shell_reader *r, const struct shell_word *file)
+{
+	if (!file->known || str_starts(file->text, "/dev/") || str_starts(file->text, "/proc/"))
+		shell_unclear(r->line, "a shell reads commands that another command writes");
+}
+
 static int follow_shell(struct shell_reader *r, size_t index, const struct options_read *o)
 {
 	const struct shell_command *c = &r->line->commands[index];
@@ -211,9 +242,8 @@ static int follow_shell(struct shell_reader *r, size_t index, const struct optio
 
 	if (o->has_c)
 		return o->at < c->count ? follow_line(r, &c->words[o->at]) : 0;
-	if (has_script && (!c->words[o->at].known || str_starts(c->words[o->at].text, "/dev/") ||
-			   str_starts(c->words[o->at].text, "/proc/")))
-		shell_unclear(r->line, "a shell reads commands that another command writes");
+	if (has_script)
+		judge_script(r, &c->words[o->at]);
 	if (!has_script && (c->files.count || !has_here_document(r, index)))
 		shell_unclear(r->line, "a shell reads commands from its input");
 	return 0;
@@ -261,6 +291,42 @@ static int follow_joined(struct shell_reader *r, size_t index, size_t from)
 	return follow_line(r, &joined);
 }
 
+/* The text that xargs replaces by what it reads, or NULL. */
+static const char *replaced_by_xargs(const struct shell_command *c, size_t end)
+{
+	for (size_t i = 1; i < end && i < c->count; i++) {
+		const char *text = c->words[i].text, *at;
+
+		if (str_starts(text, "--replace="))
+			return text + strlen("--replace=");
+		at = text[0] == '-' && text[1] != '-' ? strchr(text, 'I') : NULL;
+		if (at)
+			return at[1] ? at + 1 : i + 1 < c->count ? c->words[i + 1].text : NULL;
+	}
+	return NULL;
+}
+
+static void forget_replaced(struct shell_command *c, size_t from)
+{
+	const char *name = replaced_by_xargs(c, from);
+
+	for (size_t i = from; name && i < c->count; i++)
+		if (strstr(c->words[i].text, name))
+			c->words[i].known = false;
+}
+
+/* Nothing is named: some start a shell then, which reads its input. */
+static int follow_nothing(struct shell_reader *r, const struct wrapper *w)
+{
+	static const char *const names[] = {"sudo", "doas", "unshare", "chroot", "fakeroot"};
+
+	for (size_t i = 0; i < ARRAY_LEN(names); i++)
+		if (str_equal(w->name, names[i]))
+			shell_unclear(r->line, "%s may start a shell that reads its input",
+				      names[i]);
+	return 0;
+}
+
 static int follow_inner(struct shell_reader *r, size_t index, const struct wrapper *w,
 			unsigned depth)
 {
@@ -279,7 +345,13 @@ static int follow_inner(struct shell_reader *r, size_t index, const struct wrapp
 		if (shell_variable_is_read(c->words[i].text))
 			shell_unclear(r->line, "a variable may start another program");
 	if (o.at >= c->count)
+		return follow_nothing(r, w);
+	if (w->kind == INNER_FILE)
+		judge_script(r, &c->words[o.at]);
+	if (w->kind == INNER_FILE)
 		return 0;
+	if (str_equal(w->name, "xargs"))
+		forget_replaced(&r->line->commands[index], o.at);
 	if (w->kind == INNER_LINE)
 		return follow_joined(r, index, o.at);
 	if (w->kind == INNER_FIRST)
@@ -287,18 +359,66 @@ static int follow_inner(struct shell_reader *r, size_t index, const struct wrapp
 	return follow_words(r, index, o.at, c->count, str_equal(w->name, "xargs"), depth);
 }
 
+static bool is_one_of(const char *program, const char *const *names, size_t count)
+{
+	for (size_t i = 0; i < count; i++)
+		if (str_equal(shell_name(program), names[i]))
+			return true;
+	return false;
+}
+
+/* Words that a builtin evaluates, and callbacks of mapfile. */
+static bool evaluates(const struct shell_command *c)
+{
+	bool maps =
+		str_equal(c->words[0].text, "mapfile") || str_equal(c->words[0].text, "readarray");
+
+	for (size_t i = 1; i < c->count; i++)
+		if (shell_has_quoted_command(c->words[i].text) ||
+		    (maps && c->words[i].text[0] == '-' && strchr(c->words[i].text, 'C')))
+			return true;
+	return false;
+}
+
+/* git starts what its configuration and some of its commands say. */
+static bool git_starts_others(const struct shell_command *c)
+{
+	static const char *const options[] = {"--exec", "--upload-pack", "--receive-pack",
+					      "--config-env", "--extcmd"};
+	static const char *const commands[] = {"foreach", "filter-branch", "bisect"};
+
+	for (size_t i = 1; i < c->count; i++) {
+		const char *text = c->words[i].text;
+		const char *value = i + 1 < c->count ? c->words[i + 1].text : "";
+
+		for (size_t j = 0; j < ARRAY_LEN(options); j++)
+			if (str_starts(text, options[j]))
+				return true;
+		if (str_equal(text, "-c") && strchr(value, '=') && !str_starts(value, "user.") &&
+		    !str_starts(value, "color."))
+			return true;
+		if (is_one_of(text, commands, ARRAY_LEN(commands)))
+			return true;
+	}
+	return false;
+}
+
 int shell_follow(struct shell_reader *r, size_t index, unsigned depth)
 {
-	const struct shell_word *program = &r->line->commands[index].words[0];
+	const struct shell_command *c = &r->line->commands[index];
+	const struct shell_word *program = &c->words[0];
 	const struct wrapper *w;
 
 	if (!program->known) {
 		shell_unclear(r->line, "the name of a program is not known");
 		return 0;
 	}
-	for (size_t i = 0; i < ARRAY_LEN(hiders); i++)
-		if (str_equal(shell_name(program->text), hiders[i]))
-			shell_unclear(r->line, "it is not known what %s starts", hiders[i]);
+	if (is_one_of(program->text, hiders, ARRAY_LEN(hiders)))
+		shell_unclear(r->line, "it is not known what %s starts", shell_name(program->text));
+	if (is_one_of(program->text, evaluators, ARRAY_LEN(evaluators)) && evaluates(c))
+		shell_unclear(r->line, "a builtin may run what is quoted");
+	if (str_equal(shell_name(program->text), "git") && git_starts_others(c))
+		shell_unclear(r->line, "git may start another program");
 	w = find_wrapper(program->text);
 	if (!w)
 		return 0;
