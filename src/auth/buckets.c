@@ -52,19 +52,12 @@ static struct bucket *find_bucket(struct buckets *b, const char *name, uint32_t 
 	return oldest;
 }
 
-unsigned buckets_take(struct buckets *b, const char *name, uint32_t per_minute, uint32_t burst,
-		      int64_t now_ns, bool *ret_first)
+static unsigned take(struct buckets *b, const char *name, double per_ns, uint32_t burst,
+		     int64_t now_ns, bool *ret_first)
 {
-	double per_ns = per_minute / 60.0 / (double)SECOND, wait;
-	struct bucket *k;
+	struct bucket *k = find_bucket(b, name, burst, now_ns);
+	double wait;
 
-	if (ret_first)
-		*ret_first = false;
-	if (!per_minute)
-		return 0;
-	if (!burst)
-		burst = per_minute > 60 ? per_minute / 6 : 10;
-	k = find_bucket(b, name, burst, now_ns);
 	k->tokens += (double)(now_ns - k->at_ns) * per_ns;
 	if (k->tokens > burst)
 		k->tokens = burst;
@@ -79,4 +72,22 @@ unsigned buckets_take(struct buckets *b, const char *name, uint32_t per_minute, 
 	k->refused = true;
 	wait = (1 - k->tokens) / per_ns / (double)SECOND;
 	return wait > 3600 ? 3600 : wait < 1 ? 1 : (unsigned)(wait + 0.99);
+}
+
+unsigned buckets_take(struct buckets *b, const char *name, uint32_t per_minute, uint32_t burst,
+		      int64_t now_ns, bool *ret_first)
+{
+	if (ret_first)
+		*ret_first = false;
+	if (!per_minute)
+		return 0;
+	if (!burst)
+		burst = per_minute > 60 ? per_minute / 6 : 10;
+	return take(b, name, per_minute / 60.0 / (double)SECOND, burst, now_ns, ret_first);
+}
+
+unsigned buckets_take_of(struct buckets *b, const char *name, uint32_t count, uint64_t window_ms,
+			 int64_t now_ns)
+{
+	return take(b, name, (double)count / (double)window_ms / 1e6, count, now_ns, NULL);
 }

@@ -16,3 +16,6 @@ void buckets_free(struct buckets *b);
  */
 unsigned buckets_take(struct buckets *b, const char *name, uint32_t per_minute, uint32_t burst,
 		      int64_t now_ns, bool *ret_first);
+/* The same for count in any window of time; all of them may come at once. */
+unsigned buckets_take_of(struct buckets *b, const char *name, uint32_t count, uint64_t window_ms,
+			 int64_t now_ns);

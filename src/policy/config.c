@@ -442,6 +442,19 @@ static int check_publish(struct config *c, struct err *e)
 	return 0;
 }
 
+static int check_tools(const struct config *c, struct err *e)
+{
+	struct tool_limit limit;
+
+	for (uint32_t i = 0; i < c->tool_rule_count; i++)
+		if (tool_rule_check(c->tool_rules[i], e) < 0)
+			return err_wrap(e, "tools.rules");
+	for (uint32_t i = 0; i < c->tool_limit_count; i++)
+		if (tool_limit_read(c->tool_limits[i], &limit, e) < 0)
+			return err_wrap(e, "tools.limits");
+	return 0;
+}
+
 int config_finish(struct config *c, struct err *e)
 {
 	put_totals(c);
@@ -449,9 +462,8 @@ int config_finish(struct config *c, struct err *e)
 	    check_ceilings(c, e) < 0 || check_e2b(&c->e2b, e) < 0 || check_proxies(c, e) < 0 ||
 	    check_tls(c, e) < 0 || check_publish(c, e) < 0 || finish_network(c, e) < 0)
 		return -1;
-	for (uint32_t i = 0; i < c->tool_rule_count; i++)
-		if (tool_rule_check(c->tool_rules[i], e) < 0)
-			return err_wrap(e, "tools.rules");
+	if (check_tools(c, e) < 0)
+		return -1;
 	if (!str_equal(c->sandbox.image, "host") && !config_image_find(c, c->sandbox.image))
 		return refuse_key(e, "sandbox.image", c->sandbox.image, " is not among images");
 	if (!*c->audit.file &&

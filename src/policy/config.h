@@ -51,6 +51,7 @@ struct config_volume {
 #define CONFIG_TOOL_RULES 64
 #define CONFIG_TOOL_RULE 256
 #define CONFIG_INTERCEPTORS 8
+#define CONFIG_TOOL_LIMITS 32
 
 /* The operator's ceiling for networks of sandboxes, and how the daemon reaches the outside. */
 struct config_network {
@@ -184,9 +185,10 @@ struct config {
 	char agent_types
 		[CONFIG_PATH]; /* a directory of agent types besides the shipped ones; or "" */
 	/* Of agents' tool calls: rules, and agent types that judge, in their order. */
-	uint32_t tool_rule_count, interceptor_count;
+	uint32_t tool_rule_count, interceptor_count, tool_limit_count;
 	char tool_rules[CONFIG_TOOL_RULES][CONFIG_TOOL_RULE];
 	char interceptors[CONFIG_INTERCEPTORS][CONFIG_NAME];
+	char tool_limits[CONFIG_TOOL_LIMITS][CONFIG_TOOL_RULE]; /* how often they may be called */
 
 	/* Host and Origin headers that are allowed besides the addresses of listen. */
 	uint32_t host_count, origin_count;

@@ -114,6 +114,7 @@ static const struct config_key keys[] = {
 
 	{"", "tools", SECTION, 0, 0, 0, 0, NULL},
 	{"tools", "rules", ITEMS(tool_rules, tool_rule_count, NULL)},
+	{"tools", "limits", ITEMS(tool_limits, tool_limit_count, NULL)},
 	{"tools", "interceptors", ITEMS(interceptors, interceptor_count, NULL)},
 
 	{"", "publish", SECTION, 0, 0, 0, 0, NULL},

@@ -216,6 +216,7 @@ class Rules(Hook):
         self.assertIn("deny Bash command=git push", r.out)
 
     def test_wrong_rules_refuse_everything(self):
+        self.refused_as(event("true"), "is for the daemon", "--tool-rule", "deny reviewer/Bash")
         self.refused_as(event("true"), "must begin with allow", "--tool-rule", "nonsense Bash")
         self.write("p.yaml", "tool_rule: [deny]\n")
         self.assertEqual(cl.run("policy", "check", self.path("p.yaml")).code, 1)

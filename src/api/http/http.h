@@ -206,6 +206,8 @@ int exchange_arg_time(const struct exchange *x, const char *name, uint64_t dflt_
 		      uint64_t *ret_ms, struct err *e);
 /* "1", "true", "yes" or nothing behind the name. */
 bool exchange_arg_flag(const struct exchange *x, const char *name);
+/* The error that follows says when to come again. */
+void exchange_retry_after(struct exchange *x, unsigned seconds);
 /* Does the Accept header name this type? */
 bool exchange_accepts(const struct exchange *x, const char *type);
 /* Memory of the handler's own, zeroed, in x->data; freed with the exchange, after done(data). */

@@ -245,18 +245,24 @@ static int check_headers(struct exchange *x, struct err *e)
 	return 0;
 }
 
+void exchange_retry_after(struct exchange *x, unsigned seconds)
+{
+	char text[16];
+
+	snprintf(text, sizeof(text), "%u", seconds);
+	exchange_set_header(x, "Retry-After", text);
+	x->internal->retry_set = true;
+}
+
 static int check_rate(struct exchange *x, struct buckets *b, const char *name,
 		      const struct config_rate *rate, struct err *e)
 {
 	bool first;
 	unsigned wait = buckets_take(b, name, rate->per_minute, rate->burst, x->started_ns, &first);
-	char text[16];
 
 	if (!wait)
 		return 0;
-	snprintf(text, sizeof(text), "%u", wait);
-	exchange_set_header(x, "Retry-After", text);
-	x->internal->retry_set = true;
+	exchange_retry_after(x, wait);
 	x->internal->quiet = !first;
 	return err_set(e, ERR_LIMIT, "too many requests; come again in %u s", wait);
 }

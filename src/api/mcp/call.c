@@ -352,6 +352,8 @@ static void on_judged(void *arg, const struct tool_judgement *j)
 		return;
 	if (j->verdict == TOOL_ALLOW)
 		run_tool(c);
+	else if (j->wait_s)
+		mcp_call_refuse(c, "Not now: %s.", j->reason);
 	else
 		mcp_call_refuse(c,
 				"A rule of the user refuses this call%s: %s. Do without it, or "
@@ -367,12 +369,19 @@ static void judge_tool(struct mcp_call *c)
 {
 	const struct mcp_question q = {
 		.x = c->x,
-		.call = {.tool = c->tool->name, .args = c->args, .cwd = "/workspace"},
+		.call = {.tool = c->tool->name,
+			 .agent = body_text(c->session->options, "agent"),
+			 .args = c->args,
+			 .cwd = "/workspace"},
 		.more_rules = json_object_get(c->session->options, "tool_rule"),
+		.counts = true,
 	};
+	struct err e = {0};
 
 	if (c->plain)
 		run_tool(c);
+	else if (mcp_check_agent(c->x, q.call.agent, &e) < 0)
+		mcp_call_error(c, &e);
 	else
 		mcp_judge(&q, on_judged, c);
 }

@@ -19,6 +19,7 @@
 
 struct mcp_state {
 	struct api *api;
+	struct buckets *calls; /* of tools, that limits count */
 	struct mcp_session *sessions;
 	struct loop_timer sweep;
 	int64_t since_ns; /* sessions from before a restart are not known yet */
@@ -203,7 +204,10 @@ struct mcp_question {
 	struct tool_question call;
 	const json_t
 		*more_rules; /* of the session or the request: they can only refuse more; or NULL */
+	bool counts;	     /* the call is to be made: limits count it */
 };
+/* The agent of this name (NULL: none) must be the caller's; -1 and e. */
+int mcp_check_agent(const struct exchange *x, const char *name, struct err *e);
 /* May be called from within mcp_judge; never if the exchange's client has gone meanwhile. */
 typedef void (*mcp_judged)(void *arg, const struct tool_judgement *j);
 void mcp_judge(const struct mcp_question *q, mcp_judged done, void *arg);

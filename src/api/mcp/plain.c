@@ -11,7 +11,8 @@
 		FIELD("arguments", BODY_OBJECT, "of the tool"),                                    \
 		FIELD("cwd", BODY_TEXT, "where relative paths begin"),                             \
 		FIELD("paths", BODY_MAP, "paths of the host and what they are inside"),            \
-		FIELD("tool_rule", BODY_LIST, "further rules, which can only refuse more")
+		FIELD("tool_rule", BODY_LIST, "further rules, which can only refuse more"),        \
+		FIELD("agent", BODY_TEXT, "the registered agent of the caller's that makes it")
 
 const struct body_table v1_tool_check_table = BODY_TABLE(BODY_ALONE, CALL_FIELDS);
 const struct body_table v1_tool_call_table = BODY_TABLE(
@@ -30,6 +31,7 @@ static struct mcp_question question_of(struct exchange *x)
 	return (struct mcp_question){
 		.x = x,
 		.call = {.tool = body_text(x->json, "tool"),
+			 .agent = body_text(x->json, "agent"),
 			 .args = json_object_get(x->json, "arguments"),
 			 .cwd = body_text(x->json, "cwd"),
 			 .paths = json_object_get(x->json, "paths")},
@@ -67,8 +69,12 @@ static void on_checked(void *arg, const struct tool_judgement *j)
 void v1_tool_check(struct exchange *x)
 {
 	const struct mcp_question q = question_of(x);
+	struct err e = {0};
 
-	mcp_judge(&q, on_checked, x);
+	if (mcp_check_agent(x, q.call.agent, &e) < 0)
+		exchange_error(x, &e);
+	else
+		mcp_judge(&q, on_checked, x);
 }
 
 /* ---- call ---- */
@@ -105,6 +111,13 @@ static void start_call(struct exchange *x)
 	mcp_call_tool(c);
 }
 
+/* 429: a limit is reached. */
+static void refuse_for_now(struct exchange *x, const struct tool_judgement *j)
+{
+	exchange_retry_after(x, j->wait_s);
+	exchange_fail(x, ERR_LIMIT, "%s", j->reason);
+}
+
 static void on_judged(void *arg, const struct tool_judgement *j)
 {
 	struct exchange *x = arg;
@@ -114,6 +127,8 @@ static void on_judged(void *arg, const struct tool_judgement *j)
 		exchange_answer_gone(x);
 	} else if (j->verdict == TOOL_ALLOW || (j->verdict == TOOL_ASK && approved)) {
 		start_call(x);
+	} else if (j->wait_s) {
+		refuse_for_now(x, j);
 	} else {
 		exchange_fail(x, ERR_DENIED, "%s: %s", j->verdict == TOOL_ASK ? "ask" : "deny",
 			      j->reason);
@@ -122,7 +137,12 @@ static void on_judged(void *arg, const struct tool_judgement *j)
 
 void v1_tool_call(struct exchange *x)
 {
-	const struct mcp_question q = question_of(x);
+	struct mcp_question q = question_of(x);
+	struct err e = {0};
 
-	mcp_judge(&q, on_judged, x);
+	q.counts = true;
+	if (mcp_check_agent(x, q.call.agent, &e) < 0)
+		exchange_error(x, &e);
+	else
+		mcp_judge(&q, on_judged, x);
 }

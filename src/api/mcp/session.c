@@ -1,6 +1,7 @@
 /* Clients of the MCP door: their sessions, the options they set, and the sandboxes they own. */
 #include "api/mcp/mcp_internal.h"
 
+#include "auth/buckets.h"
 #include "auth/shares.h"
 #include "base/id.h"
 #include "policy/config.h"
@@ -137,6 +138,7 @@ struct mcp_state *mcp_state(struct api *api)
 		return st;
 	st = must_alloc(calloc(1, sizeof(*st)));
 	st->api = api;
+	st->calls = buckets_new();
 	st->sweep = (struct loop_timer){.call = sweep_sessions, .arg = st};
 	st->since_ns = now_ns();
 	shares_set_max(manager_shares(api->manager), SHARE_SESSIONS, SESSIONS_MAX);
@@ -153,13 +155,14 @@ static const char *const session_fields[] = {
 	"open_files",	   "file_size", "output_limit", "env",	     "workdir", "hostname",
 	"require",	   "image",	"root",		"level",     "net",	"optional",
 	"volumes",	   "allow",	"deny",		"net_rate",  "net_tx",	"net_rx",
-	"net_connections", "net_names", "net_requests", "tool_rule",
+	"net_connections", "net_names", "net_requests", "tool_rule", "agent",
 };
 
 static const struct body_table session_table =
 	BODY_TABLE(BODY_WITH_SPEC, FIELD("env", BODY_ENV, "variables of every command"),
 		   FIELD("volumes", BODY_ITEMS, "directories to show", .items = &v1_volume_table),
-		   FIELD("tool_rule", BODY_LIST, "rules for its tool calls"));
+		   FIELD("tool_rule", BODY_LIST, "rules for its tool calls"),
+		   FIELD("agent", BODY_TEXT, "the registered agent that makes them"));
 
 static int check_names(const json_t *options, struct err *e)
 {

@@ -252,6 +252,89 @@ class Interceptors(harness.Case):
         self.assertEqual(entries()[-2:], ["allow", "deny"])
 
 
+class Limits(harness.Case):
+    """How often tools may be called, and what an agent may call: the operator's, for each token and agent."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.daemon = harness.Daemon("""tools:
+  limits: [3/1h Read, 2/24h writer/Bash, 1000/1s Glob]
+  rules:
+    - deny reviewer/Write because reviewers only read
+    - deny */Edit
+""")
+        cls.daemon.start()
+        for name in ("writer", "reviewer"):
+            assert cls.daemon.post("/v1/agents", {"id": name, "trust": 2}).status == 201
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.daemon.stop()
+        cls.daemon.remove()
+
+    def call(self, tool, token=None, **more):
+        arguments = {"command": "true"} if tool == "Bash" else {"file_path": "/workspace/x", "content": "x"}
+        return self.daemon.post("/v1/tools/call", dict(more, tool=tool, arguments=arguments), token=token)
+
+    def test_a_limit_of_a_token(self):
+        token = self.daemon.token("limited", "--scopes", "run,files,read")
+        for _ in range(5):  # a check is no call
+            self.daemon.post("/v1/tools/check", {"tool": "Read", "arguments": {}}, token=token)
+        self.assertEqual([self.call("Read", token).status for _ in range(3)], [200] * 3)
+        late = self.call("read_file", token)  # another name of the same tool
+        self.assertError(late, 429, "limit")
+        self.assertIn("the limit 3/1h Read is reached", late.error["message"])
+        self.assertGreater(int(late.headers["Retry-After"]), 60)
+        self.assertEqual(self.call("Read").status, 200)  # of somebody else
+        self.assertEqual(self.call("Write", token).status, 200)
+
+        def noted():
+            found = self.daemon.get("/v1/audit?target=read_file").json["records"]
+            return [e["verdict"] for e in found if e["what"] == "tool" and "3/1h" in e["why"]]
+
+        self.assertEqual(harness.until(noted), ["deny"])
+
+    def test_a_limit_of_an_agent(self):
+        self.assertEqual([self.call("Bash", agent="writer").status for _ in range(3)], [200, 200, 429])
+        self.assertEqual(self.call("Bash", agent="reviewer").status, 200)
+        self.assertEqual(self.call("Bash").status, 200)
+
+    def test_what_an_agent_may(self):
+        refused = self.call("Write", agent="reviewer")
+        self.assertError(refused, 403, "denied")
+        self.assertIn("reviewers only read", refused.error["message"])
+        self.assertEqual(self.call("Write", agent="writer").status, 200)
+        self.assertError(self.call("Edit", agent="writer"), 403, "denied")
+        self.assertNotEqual(self.call("Edit").status, 403)
+
+    def test_only_agents_of_ones_own(self):
+        token = self.daemon.token("other", "--scopes", "run,files,read")
+        for name in ("writer", "nobody"):
+            self.assertError(self.call("Bash", token, agent=name), 404, "not_found", "agent")
+
+    def test_sessions(self):
+        """An agent of MCP is what its client says it is, not what its model says."""
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call"}
+        begin = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"},
+            "_meta": {"cloche/options": {"agent": "reviewer"}}}}
+        accept = {"Accept": "application/json, text/event-stream"}
+        opened = self.daemon.post("/mcp", begin, headers=accept)
+        self.assertEqual(opened.status, 200, opened)
+        how = dict(accept, **{"Mcp-Session-Id": opened.headers["Mcp-Session-Id"],
+                              "MCP-Protocol-Version": "2025-11-25"})
+        said = self.daemon.post("/mcp", dict(call, params={"name": "write_file", "arguments": {
+            "path": "x", "content": "y"}}), headers=how)
+        self.assertIn("reviewers only read", said.body.decode())
+
+    def test_wrong_lines(self):
+        for line in ("Bash", "0/1m Bash", "5/1 Bash more", "5/0s Bash", "x/1m Bash", "5/1m", "9999999/1m Bash"):
+            daemon = harness.Daemon("tools: {limits: ['%s']}\n" % line)
+            with self.assertRaisesRegex(AssertionError, "tools.limits"):
+                daemon.start()
+            daemon.remove()
+
+
 class Missing(harness.Case):
     def test_an_interceptor_that_is_not_there_denies(self):
         daemon = harness.Daemon("tools: {interceptors: [nobody]}\n")

@@ -75,6 +75,13 @@ static int read_options(struct hook *h, int argc, char **argv, struct err *e)
 	end = options_parse(&h->spec, (int)rest.count, rest.items, &o, e);
 	if (end >= 0 && tool_rules_check(&h->spec.tool_rules, e) < 0)
 		end = -1;
+	for (size_t i = 0; end >= 0 && i < h->spec.tool_rules.count; i++)
+		if (tool_rule_has_agent(h->spec.tool_rules.items[i]))
+			end = err_set(
+				e, ERR_UNSUPPORTED,
+				"tool_rule: '%.100s': AGENT/TOOL is for the daemon, which knows "
+				"its agents",
+				h->spec.tool_rules.items[i]);
 	if (end >= 0 && (size_t)end < rest.count)
 		end = err_set(e, ERR_INVALID, "'%s' is no option; see `cloche help hook`",
 			      rest.items[end]);
