@@ -181,7 +181,10 @@ static const struct verb_option run_options[] = {
 	{"parallel", 'p', "N", "of --tasks: at most so many at one time (4)", "4"},
 	{"journal", 0, "FILE", "of --tasks: results go there, and what it has is not run again",
 	 NULL},
-	{"budget", 0, "KEY=VALUE", "of --tasks: cpu, memory_seconds or net_tx of each 500 together",
+	{"budget", 0, "KEY=VALUE",
+	 "of --tasks: cpu, memory_seconds, net_tx or tasks of each 500 together; with name=NAME of "
+	 "all "
+	 "that name it",
 	 NULL},
 	{"json", 0, NULL, "print the whole answer", NULL},
 };

@@ -411,6 +411,17 @@ static int read_answers(struct swarm *s, struct http_client *h, const size_t *wh
 	return rc;
 }
 
+/* Counts are numbers; what is none stays text, and the daemon says what is wrong with it. */
+static json_t *budget_value(const char *name, const char *text)
+{
+	struct err ignored;
+	uint64_t n;
+
+	if (!str_equal(name, "name") && parse_count(text, &n, &ignored) == 0)
+		return json_integer((json_int_t)n);
+	return json_string(text);
+}
+
 static json_t *budget_left(const struct swarm *s)
 {
 	json_t *ret = json_object();
@@ -422,7 +433,7 @@ static json_t *budget_left(const struct swarm *s)
 		if (equals) {
 			auto_free char *name = must_alloc(strndup(item, (size_t)(equals - item)));
 
-			json_object_set_new(ret, name, json_string(equals + 1));
+			json_object_set_new(ret, name, budget_value(name, equals + 1));
 		}
 	}
 	return ret;

@@ -172,3 +172,7 @@ class Run(served.Case):
         self.assertIn("cpu of all tasks together is used up", r.err)
         self.assertLess(len(r.out.splitlines()), 6)
         self.assertIn("nope", self.agent("--tasks", path, "--budget", "nope=1", "shell", ok=125).err)
+        few = self.tasks("echo 1", "echo 2", "echo 3")
+        r = self.agent("--tasks", few, "--budget", "tasks=2", "--budget", "name=few", "--parallel", "1", "shell", ok=124)
+        self.assertIn("2 succeeded, 0 failed; ended: budget: tasks of all tasks together is used up, of few", r.err)
+        self.assertIn("0 succeeded", self.agent("--tasks", few, "--budget", "name=few", "shell", ok=124).err)

@@ -228,6 +228,41 @@ class Batch(harness.Case):
         self.assertEqual([e["error"]["field"] for name, e in events if name == "end" and "error" in e], ["budget"] * 2)
         self.assertIn("cpu of all tasks together", events[-1][1]["reason"])
 
+    def named(self, what, token=None, **budget):
+        r = self.d.post("/v1/run/batch", {"tasks": what, "parallel": 1, "budget": budget}, token=token)
+        self.assertEqual(r.status, 200, r)
+        return ["result" if "result" in t else t["error"]["message"] for t in r.json]
+
+    def test_a_budget_with_a_name(self):
+        """It holds for all batches of a tenant that name it, one after the other and at one time."""
+        one = {"shell": "true"}
+        self.assertEqual(self.named([one] * 2, name="across", tasks=3), ["result"] * 2)
+        said = self.named([one] * 3, name="across", tasks=100)  # more cannot be asked for
+        self.assertEqual(said[0], "result")
+        self.assertIn("tasks of all tasks together is used up, of across", said[1])
+        self.assertEqual(self.named([one], name="across")[0], said[2])
+        self.assertEqual(self.named([one], name="other", tasks=1), ["result"])
+        token = self.d.token("elsewhere", "--scopes", "run,read")
+        self.assertEqual(self.named([one], token, name="across", tasks=1), ["result"])
+        self.assertError(self.d.post("/v1/run/batch", {"tasks": [one], "budget": {"name": "a/b"}}), 400, "invalid", "name")
+
+    def test_a_budget_ends_batches_beside_it(self):
+        slow = {"tasks": [{"shell": "sleep 60"}] * 2, "budget": {"name": "beside", "tasks": 1}}
+        with self.d.stream("POST", "/v1/run/batch", slow, {"Accept": "text/event-stream"}) as s:
+            events = s.events()
+            self.assertEqual(next(events)[0], "start")
+            self.assertEqual(self.named([{"shell": "true"}], name="beside"), ["result"])
+            rest = list(events)
+        self.assertEqual({e["error"]["field"] for name, e in rest if name == "end"}, {"budget"})
+        self.assertIn("beside", rest[-1][1]["reason"])
+
+    def test_budgets_are_bounded(self):
+        token = self.d.token("many", "--scopes", "run,read")
+        for i in range(64):
+            self.assertEqual(self.named([], token, name="b%d" % i), [])
+        r = self.d.post("/v1/run/batch", {"tasks": [], "budget": {"name": "one-more"}}, token=token)
+        self.assertError(r, 429, "limit", "name")
+
     def test_nothing_to_do(self):
         with self.d.stream("POST", "/v1/run/batch", {"tasks": []}, {"Accept": "text/event-stream"}) as s:
             self.assertEqual([name for name, _ in s.events()], ["done"])
