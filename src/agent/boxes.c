@@ -54,6 +54,11 @@ static uint64_t owner_bytes(const struct mailboxes *b, const char *owner)
 	return sum;
 }
 
+bool mailbox_is_tight(const struct mailbox *b)
+{
+	return b->count >= BOX_MESSAGES / 4 * 3 || b->bytes >= BOX_BYTES / 4 * 3;
+}
+
 int mailbox_reserve(struct mailboxes *b, struct mailbox *from, struct mailbox *to, size_t len,
 		    struct err *e)
 {

@@ -32,6 +32,9 @@ struct mailboxes *mailboxes_new(void);
 void mailboxes_free(struct mailboxes *b);
 /* Makes it if there is none. owner NULL: not known yet. */
 struct mailbox *mailbox_find(struct mailboxes *b, const char *uid, const char *owner);
+/* Nearly full: the rest of the room is for senders that have less than BOX_FEW messages in it. */
+#define BOX_FEW 32
+bool mailbox_is_tight(const struct mailbox *b);
 /* Room for one more message? ERR_LIMIT says what is full. It is counted until it is given back. */
 int mailbox_reserve(struct mailboxes *b, struct mailbox *from, struct mailbox *to, size_t len,
 		    struct err *e);

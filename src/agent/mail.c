@@ -242,6 +242,18 @@ static int check(struct mail *m, struct agent_message *msg, const struct ipc_age
 	return msg->kind == AGENT_TASK ? check_task(m, from, to, msg, e) : 0;
 }
 
+/* Nobody fills a mailbox for all others. An answer that was asked for comes through. */
+static int check_share(struct mail *m, const struct mailbox *box, const struct agent_message *msg,
+		       const struct ipc_agent *from, struct err *e)
+{
+	if (msg->kind == AGENT_REPLY || !mailbox_is_tight(box) ||
+	    store_mail_from(m->p.store, box->uid, from->uid) < BOX_FEW)
+		return 0;
+	return err_field(e, ERR_LIMIT, "to",
+			 "to: its mailbox is nearly full, and has %d messages of %s", BOX_FEW,
+			 from->name);
+}
+
 void mail_send(struct mail *m, const struct mail_draft *d, json_done done, void *arg)
 {
 	struct ipc ask = {.type = IPC_MESSAGE_SIGN};
@@ -256,7 +268,8 @@ void mail_send(struct mail *m, const struct mail_draft *d, json_done done, void 
 	if (fill_texts(msg, d, &e) == 0 && check(m, msg, &from, &to, &e) == 0) {
 		sender = mailbox_find(m->boxes, from->uid, from->owner);
 		box = mailbox_find(m->boxes, to->uid, to->owner);
-		(void)!mailbox_reserve(m->boxes, sender, box, d->len, &e);
+		if (check_share(m, box, msg, from, &e) == 0)
+			(void)!mailbox_reserve(m->boxes, sender, box, d->len, &e);
 	}
 	if (e.kind) {
 		mail_answer_later(m, done, arg, NULL, &e);

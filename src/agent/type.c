@@ -247,6 +247,8 @@ json_t *agent_type_body(const char *name, const json_t *type, const json_t *call
 	json_object_foreach ((json_t *)type, key, value)
 		if (!is_own(key))
 			json_object_set(body, key, value);
+	if (json_object_get(call, "agent"))
+		json_object_set(body, "agent", json_object_get(call, "agent"));
 	json_object_set_new(body, "env", environment(name, type, call));
 	json_object_set_new(body, "files", joined(type, call, "files"));
 	json_object_set_new(body, "capture", joined(type, call, "capture"));

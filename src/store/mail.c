@@ -247,6 +247,15 @@ static uint64_t one_value(sqlite3_stmt *q, uint64_t dflt)
 	return value;
 }
 
+uint64_t store_mail_from(struct store *s, const char *box, const char *sender_uid)
+{
+	sqlite3_stmt *q = s->statements[Q_MAIL_FROM];
+
+	store_bind_text(q, 1, box);
+	store_bind_text(q, 2, sender_uid);
+	return one_value(q, UINT64_MAX);
+}
+
 uint64_t store_mail_floor(struct store *s)
 {
 	/* Without an answer everything may have been seen. */

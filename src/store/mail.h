@@ -32,6 +32,8 @@ int store_mail_see(struct store *s, const char *who, const char *id, uint64_t un
 		   struct err *e);
 /* When the memory of messages began: what is older may have been seen. */
 uint64_t store_mail_floor(struct store *s);
+/* How many messages of this sender wait in a mailbox. */
+uint64_t store_mail_from(struct store *s, const char *box, const char *sender_uid);
 /* What is in the store, of one kind: so many, with so many bytes, of a mailbox or a sender. */
 typedef void store_mail_count(void *arg, const char *who, uint64_t count, uint64_t bytes);
 enum store_mail_kind { STORED_MAIL, STORED_SEEN, STORED_TASKS };

@@ -58,6 +58,7 @@ static const char *const queries[] = {
 	[Q_MAIL_DROP_ONE] = "DELETE FROM mail WHERE seq = ?1",
 	[Q_MAIL_EXPIRE] = "DELETE FROM mail WHERE seq IN (SELECT seq FROM mail WHERE expires <= ?1"
 			  " LIMIT ?2) RETURNING box, 1, length(content)",
+	[Q_MAIL_FROM] = "SELECT count(*) FROM mail WHERE box = ?1 AND sender_uid = ?2",
 	[Q_MAIL_COUNTS] = "SELECT box, count(*), sum(length(content)) FROM mail GROUP BY box",
 	[Q_SEEN_PUT] = "INSERT INTO seen (who, id, expires) VALUES (?1, ?2, ?3)",
 	[Q_SEEN_EXPIRE] = "DELETE FROM seen WHERE (who, id) IN (SELECT who, id FROM seen"

@@ -1,6 +1,7 @@
 /* Clients of the MCP door: their sessions, the options they set, and the sandboxes they own. */
 #include "api/mcp/mcp_internal.h"
 
+#include "agent/registry.h"
 #include "auth/buckets.h"
 #include "auth/shares.h"
 #include "base/id.h"
@@ -209,6 +210,26 @@ static int check_rules(const json_t *options, struct err *e)
 	return tool_rules_check(&rules, e);
 }
 
+/*
+ * By the level of the caller and of the agent that makes the calls. An agent outside of sandboxes is not in this one,
+ * either; but what it has made here is bounded by its level.
+ */
+static int fit_to_trust(const struct api *api, const struct caller *who, const json_t *options,
+			struct create_options *o, struct err *e)
+{
+	const char *name = body_text(options, "agent");
+	const struct ipc_agent *agent = name ? agents_find(api->agents, name) : NULL;
+	struct caller as = *who;
+
+	if (!agent || !agent->is_outside)
+		return agents_fit(api->agents, api->manager, who, name ? name : "", o, e);
+	if (agent->effective < as.trust)
+		as.trust = agent->effective;
+	if (agents_fit(api->agents, api->manager, &as, "", o, e) < 0)
+		return -1;
+	return agents_check_net(api->agents, name, &o->spec, e);
+}
+
 static int apply_options(struct create_options *o, json_t *options, struct err *e)
 {
 	if (check_names(options, e) < 0)
@@ -302,6 +323,8 @@ struct mcp_session *mcp_session_open(struct mcp_state *st, const struct caller *
 	if (rc == 0) {
 		create_options_for(&o, st->api->manager, who);
 		rc = apply_options(&o, options, e);
+		if (rc == 0)
+			rc = fit_to_trust(st->api, who, options, &o, e);
 		create_options_done(&o);
 	}
 	if (rc == 0 && id_hex(id, 16) < 0)
@@ -482,7 +505,8 @@ void mcp_session_make(struct mcp_session *s, const char *name, const char *snaps
 	struct err e = {0};
 
 	create_options_for(&o, s->state->api->manager, &s->caller);
-	if (apply_options(&o, s->options, &e) < 0) {
+	if (apply_options(&o, s->options, &e) < 0 ||
+	    fit_to_trust(s->state->api, &s->caller, s->options, &o, &e) < 0) {
 		create_options_done(&o);
 		done(arg, NULL, &e);
 		return;

@@ -35,7 +35,8 @@ static const struct body_table type_table = BODY_TABLE(
 		FIELD("system_prompt", BODY_TEXT, "what it is to be"),                             \
 		FIELD("files", BODY_ITEMS, "files put there before"),                              \
 		FIELD("capture", BODY_LIST, "globs: files taken out afterwards"),                  \
-		FIELD("env", BODY_MAP, "further variables")
+		FIELD("env", BODY_MAP, "further variables"),                                       \
+		FIELD("agent", BODY_TEXT, "the registered agent that it is")
 
 /* What a caller may say; limits only narrow those of the type. */
 const struct body_table v1_agent_run_table =

@@ -1,6 +1,7 @@
 /* One task: reads its body, runs it in a warm sandbox or in a new one, and collects the record. */
 #include "api/rest/rest.h"
 
+#include "agent/registry.h"
 #include "api/http/server.h"
 #include "base/clean.h"
 #include "image/image.h"
@@ -42,6 +43,8 @@ const struct body_table v1_run_table = BODY_TABLE(
 	      "off: not in a sandbox that was prepared; only: in such a one, as `cloche run "
 	      "--empty`, or 503"),
 	FIELD("encoding", BODY_TEXT, "base64: output as base64 in the result"),
+	FIELD("agent", BODY_TEXT,
+	      "the registered agent that it is for, whose trust level bounds it"),
 	FIELD("agent_type", BODY_TEXT, "instead of a command: an agent of this type"),
 	FIELD("task", BODY_STRING, "with agent_type: what it is to do"),
 	FIELD("agent_name", BODY_TEXT, "with agent_type: what this one is called"),
@@ -63,6 +66,7 @@ struct run {
 	run_done done;
 	void *arg;
 	bool cancelled, has_ended, killed;
+	bool has_type;			 /* the body was made from an agent type */
 	struct agent_run *agent;	 /* its entry, or NULL */
 	struct sandbox *s;		 /* held; NULL: not made yet */
 	bool warm;			 /* runs, or tries to, in a warm sandbox */
@@ -493,6 +497,17 @@ static int refuse_agent(const json_t *body, struct err *e)
 	return 0;
 }
 
+/* By the level of the caller and of its agent. A type says itself which network its agents have. */
+static int fit_to_trust(struct run *r, struct create_options *o, struct err *e)
+{
+	const char *agent = body_text(r->body, "agent");
+
+	if (r->has_type && !spec_is_set(&o->spec, "net") && o->spec.net == NET_NONE &&
+	    spec_set(&o->spec, "net", "none", e) < 0)
+		return -1;
+	return agents_fit(r->api->agents, r->api->manager, &r->who, agent ? agent : "", o, e);
+}
+
 static int read_body(struct run *r, struct create_options *o, struct err *e)
 {
 	uint64_t most_ms = r->api->config->max_ttl_ms;
@@ -501,7 +516,8 @@ static int read_body(struct run *r, struct create_options *o, struct err *e)
 	    read_files(r, e) < 0 || read_command(r, e) < 0)
 		return -1;
 	o->spec.root = ROOT_RO;
-	if (v1_create_options(r->body, &v1_run_table, o, e) < 0 || read_snippet(r, &o->spec, e) < 0)
+	if (v1_create_options(r->body, &v1_run_table, o, e) < 0 || fit_to_trust(r, o, e) < 0 ||
+	    read_snippet(r, &o->spec, e) < 0)
 		return -1;
 	r->r.cwd = body_text(r->body, "cwd");
 	r->r.timeout_ms = o->spec.limits.timeout_ms;
@@ -588,7 +604,7 @@ static bool files_suit(const struct run *r)
 
 static bool may_be_warm(const struct run *r)
 {
-	return r->choice != WARM_OFF && files_suit(r) &&
+	return r->choice != WARM_OFF && files_suit(r) && !r->options.agent[0] &&
 	       manager_warm_host_suits(r->api->manager, &r->who, &r->options);
 }
 
@@ -681,6 +697,7 @@ struct run *run_start(struct api *api, const struct caller *who, json_t *body, r
 		run_free(r);
 		return NULL;
 	}
+	r->has_type = body_has(body, "agent_type");
 	create_options_for(&o, api->manager, &r->who);
 	if (read_body(r, &o, e) < 0) {
 		create_options_done(&o);

@@ -136,6 +136,6 @@ class Executor(harness.Case):
 
     def test_the_example(self):
         env = dict(os.environ, PYTHONPATH=os.path.join(cl.TOP, "clients", "python"), CLOCHE_URL="unix:" + self.d.sock)
-        r = subprocess.run([sys.executable, os.path.join(cl.TOP, "examples", "adapters", "agents.py")], env=env, check=True,
+        r = subprocess.run([sys.executable, os.path.join(cl.TOP, "examples", "agents.py")], env=env, check=True,
                            stdout=subprocess.PIPE)
         self.assertEqual(r.stdout.decode().splitlines()[:2], ["researcher: The answer is 42", "writer: THE ANSWER IS 42"])

@@ -158,6 +158,65 @@ class Trust(Case):
             self.assertEqual("vm" in made.json["layers"]["missing"], level == 0)
             self.d.delete("/v1/sandboxes/" + made.json["id"], token=key)
 
+    def test_levels_at_run(self):
+        """POST /v1/run has the level's default and ceiling, of the token and of the agent that it is for."""
+        for level in (0, 1, 5):
+            r = self.d.post("/v1/run", {"shell": "true", "agent": "level%d" % level})
+            self.assertEqual(r.status, 200, r)
+            self.assertEqual("vm" in r.json["layers"]["missing"], level == 0, r.json["layers"])
+        for level, net in ((0, "allow"), (1, "isolated"), (3, "public")):
+            r = self.d.post("/v1/run", {"shell": "true", "agent": "level%d" % level, "net": net})
+            self.assertError(r, 403, "denied", "net")
+        r = self.d.post("/v1/run", {"agent_type": "shell", "task": "true", "agent": "level0"})
+        self.assertIn("vm", r.json["layers"]["missing"])
+        self.assertError(self.d.post("/v1/run", {"shell": "true", "agent": "nobody"}), 404, "not_found", "agent")
+        key = self.daemon.token("runs", "--trust", "4", "--net", "public")
+        self.assertError(self.d.post("/v1/run", {"shell": "true", "agent": "level1"}, token=key), 404, "not_found", "agent")
+        kinds = {}
+        for level in (1, 4):
+            key = self.daemon.token("run%d" % level, "--trust", str(level), *(("--net", "public") if level == 4 else ()))
+            r = self.d.post("/v1/run", {"shell": "ls /run/cloche 2>&1; cat /etc/resolv.conf"}, token=key)
+            self.assertEqual(r.status, 200, r)
+            kinds[level] = r.json["layers"].get("network", r.json["layers"].get("net"))
+        self.assertNotEqual(kinds[1], kinds[4], kinds)
+
+    def test_levels_at_e2b(self):
+        for level, net in ((0, "none"), (1, "none"), (4, "public")):
+            key = self.daemon.token("e2b%d" % level, "--e2b", "--trust", str(level), *(("--net", net) if net != "none" else ()))
+            made = self.d.request("POST", "/sandboxes", {"templateID": "base"}, headers={"X-API-Key": key})
+            self.assertEqual(made.status, 201, made)
+            box = self.d.get("/v1/sandboxes/" + made.json["sandboxID"]).json
+            self.addCleanup(self.d.delete, "/v1/sandboxes/" + box["id"])
+            self.assertEqual((box["network"], "vm" in box["layers"]["missing"]), (net, level == 0), box)
+
+    def test_levels_at_mcp(self):
+        begin = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+            "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}}
+        call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {
+            "name": "run_command", "arguments": {"command": "true"}}}
+        accept = {"Accept": "application/json, text/event-stream"}
+
+        def made(**options):
+            begin["params"]["_meta"] = {"cloche/options": options}
+            opened = self.d.post("/mcp", begin, headers=accept)
+            if "Mcp-Session-Id" not in opened.headers:
+                return opened.body.decode()
+            before = {b["id"] for b in self.d.get("/v1/sandboxes").json["sandboxes"]}
+            self.d.post("/mcp", call, headers=dict(accept, **{"Mcp-Session-Id": opened.headers["Mcp-Session-Id"],
+                                                              "MCP-Protocol-Version": "2025-11-25"}))
+            box = next(b for b in self.d.get("/v1/sandboxes").json["sandboxes"] if b["id"] not in before)
+            self.addCleanup(self.d.delete, "/v1/sandboxes/" + box["id"])
+            return box["agent"], box["network"], "vm" in box["layers"]["missing"]
+
+        self.assertEqual(made(agent="level0"), ("level0", "none", True))
+        self.assertEqual(made(agent="level4"), ("level4", "public", False))
+        self.assertEqual(made(), (None, "none", False))
+        self.assertIn("trust level 1", made(agent="level1", net="public"))
+        self.assertIn("you have no agent", made(agent="nobody"))
+        self.d.post("/v1/agents", {"id": "outsider", "trust": 1, "outside": True})
+        self.assertEqual(made(agent="outsider")[:2], (None, "none"))
+        self.assertIn("trust level 1", made(agent="outsider", net="public"))
+
     def test_command_line(self):
         self.assertEqual(self.cloche("agent", "register", "--trust", "2", "cli", ok=0).out, "cli\n")
         self.assertRegex(self.cloche("agent", "trust", ok=0).out, r"cli +2 +2 +limited")
