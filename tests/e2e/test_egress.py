@@ -242,7 +242,7 @@ class Resumed(EgressCase):
     def setUp(self):
         super().setUp()
         keys = ["-cert", os.path.join(self.lab.dir, "leaf.pem"), "-key", os.path.join(self.lab.dir, "leaf.key")]
-        command = ["stdbuf", "-oL", "openssl", "s_server", "-accept", "7443", *keys, "-early_data", "-no_anti_replay", "-tls1_3"]
+        command = ["stdbuf", "-oL", "openssl", "s_server", "-accept", "7443", *keys, "-early_data", "-no_anti_replay", "-tls1_3", "-num_tickets", "1"]
         self.server = cl.start(command=[*self.lab.internet, *command], stdin=subprocess.PIPE)
         self.addCleanup(cl.finish, self.server)
         self.addCleanup(self.server.kill)
