@@ -27,6 +27,26 @@ class Image(cl.Case):
         self.assertEqual(r.code, 0, str(r))
         self.assertTrue(r.out.startswith("from the image\nmine\n1000\n"), str(r))
 
+    def test_the_user_has_a_name(self):
+        line = "user:x:1000:1000:user:/home/user:/bin/sh\n"
+        show = "id -un; id -gn; cat /etc/passwd"
+        r = self.image(show)
+        self.assertEqual((r.code, r.out), (0, "user\nuser\nroot:x:0:0:root:/root:/bin/sh\n" + line), str(r))
+        self.write("image/etc/passwd", "root:x:0:0::/:/bin/sh\nsuperuser:x:7:7::/:/bin/sh")
+        r = self.image(show)
+        self.assertEqual(r.out, "user\nuser\nroot:x:0:0::/:/bin/sh\nsuperuser:x:7:7::/:/bin/sh\n" + line, str(r))
+        self.write("image/etc/passwd", "user:x:7:7::/:/bin/sh\n")
+        self.assertTrue(self.image("cat /etc/passwd").out == "user:x:7:7::/:/bin/sh\n")
+        self.assertEqual(self.read("image/etc/passwd"), "user:x:7:7::/:/bin/sh\n")
+
+    def test_accounts_that_lead_elsewhere_are_left_alone(self):
+        victim = self.write("victim", "")
+        os.symlink(victim, os.path.join(self.root, "etc/passwd"))
+        os.mkfifo(os.path.join(self.root, "etc/group"))
+        r = self.image("id -u")
+        self.assertEqual((r.code, r.out), (0, "1000\n"), str(r))
+        self.assertEqual(self.read("victim"), "")
+
     def test_read_only(self):
         r = self.image("echo x > /etc/marker || touch /new")
         self.assertNotEqual(r.code, 0, str(r))

@@ -10,6 +10,7 @@
  *   scratch/rootup rootwork        the same for the root, with an image or --root overlay
  *   scratch/root                   skeleton of the new root: mount points, /etc, /dev; with a template
  *                                  (root.h) the upper directory of an overlay, skelwork its work
+ *   scratch/passwd group           with an image that has no `user`: shown in /etc
  *   scratch/canary                 what Landlock must refuse (verify.c)
  *
  * It is attached over /proc of our own mount namespace while building, because /proc is there on
@@ -565,6 +566,8 @@ int root_build(struct plan *p, struct err *e)
 	if (p->as_root == AS_ROOT_NESTED && !p->image_is_host && !p->saving &&
 	    own_places(p, root, e) < 0)
 		return -1;
+	if (!p->image_is_host && !p->as_root && !p->saving)
+		etc_name_user(root, p->spec->root == ROOT_RO);
 	/* Before anything is mounted that each warm sandbox has of its own. */
 	if (p->guest && p->guest->warm_host &&
 	    (show_sandbox_root(root, e) < 0 || link_code(root, e) < 0))

@@ -252,6 +252,62 @@ int etc_build(const char *hostname, const struct etc_template *t, int root_fd, s
 	return etc_php_build(etc, t ? t->seen : NULL, e);
 }
 
+#define ACCOUNTS_MOST (256u << 10)
+
+static int write_account(int dir, const char *name, const char *text, const char *line)
+{
+	auto_close int fd =
+		openat(dir, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
+
+	return fd < 0 || fchmod(fd, 0644) < 0 || io_write_all(fd, text, strlen(text)) < 0
+		       ? -1
+		       : io_write_all(fd, line, strlen(line));
+}
+
+/*
+ * A copy with this line takes the file's place, unless a line begins with "user:". It is a mount: what is changed in
+ * an image's root is part of snapshots.
+ */
+static void add_account(int etc, const char *name, const char *line)
+{
+	auto_free char *text = must_alloc(malloc(ACCOUNTS_MOST + 3));
+	auto_close int fd = -1;
+	struct err ignored;
+	struct stat st;
+	ssize_t n;
+
+	if (fstatat(etc, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(st.st_mode) &&
+	    st.st_size <= (off_t)ACCOUNTS_MOST)
+		fd = openat(etc, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	text[0] = '\n';
+	n = fd < 0 ? -1 : io_read_all(fd, text + 1, ACCOUNTS_MOST);
+	if (n < 0)
+		return;
+	if (text[n] != '\n')
+		text[1 + n++] = '\n';
+	text[1 + n] = '\0';
+	(void)unlink(name); /* on a disk, of an earlier start */
+	if (!strstr(text, "\nuser:") && write_account(AT_FDCWD, name, text + 1, line) == 0)
+		(void)!mount_bind(AT_FDCWD, name, etc, name, MOUNT_READ_ONLY, &ignored);
+}
+
+void etc_name_user(int root_fd, bool may_add)
+{
+	static const struct {
+		const char *name, *root, *line;
+	} rows[] = {{"passwd", "root:x:0:0:root:/root:/bin/sh\n",
+		     "user:x:1000:1000:user:/home/user:/bin/sh\n"},
+		    {"group", "root:x:0:\n", "user:x:1000:\n"}};
+	struct err ignored;
+	auto_close int etc = skeleton_dir(root_fd, "etc", &ignored);
+
+	for (size_t i = 0; i < ARRAY_LEN(rows) && etc >= 0; i++)
+		if (faccessat(etc, rows[i].name, F_OK, AT_SYMLINK_NOFOLLOW) == 0)
+			add_account(etc, rows[i].name, rows[i].line);
+		else if (may_add)
+			(void)!write_account(etc, rows[i].name, rows[i].root, rows[i].line);
+}
+
 static int grant_allowed(struct landlock *l, struct err *e)
 {
 	auto_close int etc = open("/etc", O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -20,6 +20,12 @@ struct etc_template {
 /* Fills root_fd/etc, which exists and can be written. t: or NULL. */
 int etc_build(const char *hostname, const struct etc_template *t, int root_fd, struct err *e);
 /*
+ * In an image: the sandbox's user gets a name, `user`, if /etc/passwd and /etc/group have no line of that name; with
+ * may_add also if there are no such files. The image may be hostile: what is not as it should be is left alone. The
+ * scratch is the working directory.
+ */
+void etc_name_user(int root_fd, bool may_add);
+/*
  * Debian's PHP loads most of its extensions (phar, tokenizer, iconv ...) because a file of /etc/php says so,
  * and composer and phpunit do nothing without them. But these files hold settings as well, among them the
  * keys of monitoring services. So only the lines that load something get in.

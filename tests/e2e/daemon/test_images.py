@@ -89,6 +89,23 @@ class Holds(Images):
         self.addCleanup(box.delete)
         return box
 
+    def test_the_user_has_a_name(self):
+        """Also in forks; it is no change of the image."""
+        accounts = layer(*images.shell_entries(), directory("etc"), entry("etc/passwd", data=b"root:x:0:0::/:/bin/sh\n"),
+                         entry("etc/group", data=b"root:x:0:\n"))
+        key = self.d.token("named")
+        self.assertEqual(self.put(images.saved([accounts], {"Env": ["PATH=/bin"]}), "named:1", key).status, 201)
+        for root in "overlay", "ro":
+            with self.subTest(root):
+                box = self.box(key, image="named:1", root=root)
+                fork = self.d.post("/v1/sandboxes/%s/fork" % box.id, {}, token=key)
+                self.assertEqual(fork.status, 201, fork)
+                other = fork.json["sandboxes"][0]["sandbox"]["id"]
+                for one in box.id, other:
+                    r = self.d.post("/v1/sandboxes/%s/exec" % one, {"shell": "cat /etc/passwd /etc/group"}, token=key)
+                    self.assertEqual(r.json["stdout"].split()[1::2], ["user:x:1000:1000:user:/home/user:/bin/sh", "user:x:1000:"], r)
+                self.d.delete("/v1/sandboxes/" + other, token=key)
+
     def test_a_root_user_needs_the_right(self):
         for options, uid in (((), "1000"), (("--root",), "0")):
             key = self.d.token("user" + uid, *options)
