@@ -50,6 +50,47 @@ int seccomp_load(const struct seccomp_profile *p, int *ret_listener, struct err 
 	return 0;
 }
 
+/*
+ * The kernel takes the stricter of two filters, and of two errnos that of the later filter: nobody else answers
+ * EXFULL here.
+ */
+int seccomp_narrow(const struct seccomp_profile *p, struct err *e)
+{
+	if (seccomp_load(p, NULL, e) < 0)
+		return -1;
+	errno = 0;
+	if (syscall(SYS_setns, SECCOMP_NARROW_CANARY, 0) != -1 || errno != EXFULL)
+		return err_field(e, ERR_UNSUPPORTED, "seccomp",
+				 "seccomp: the profile was loaded but does not act");
+	return 0;
+}
+
+/* Not on the heap: processes that share this memory, or have dropped their heap, load it. */
+static struct {
+	struct seccomp_own own;
+	struct seccomp_profile profile; /* count 0: there is none */
+} taken;
+
+int seccomp_own_take(int fd, off_t at, struct err *e)
+{
+	const size_t head = offsetof(struct seccomp_own, insns);
+	ssize_t n = pread(fd, &taken.own, sizeof(taken.own), at);
+
+	if (n <= (ssize_t)head || ((size_t)n - head) % sizeof(taken.own.insns[0]) != 0)
+		return err_set(e, ERR_SYSTEM, "seccomp: the compiled profile cannot be read");
+	taken.profile = (struct seccomp_profile){
+		.name = "own",
+		.digest = taken.own.digest,
+		.insns = taken.own.insns,
+		.count = (unsigned short)(((size_t)n - head) / sizeof(taken.own.insns[0]))};
+	return 0;
+}
+
+int seccomp_own_apply(struct err *e)
+{
+	return taken.profile.count ? seccomp_narrow(&taken.profile, e) : 0;
+}
+
 int seccomp_notify_get(int listener, struct seccomp_notif *ret)
 {
 	struct seccomp_notif n;

@@ -34,6 +34,12 @@ struct seccomp_profile {
 /* A profile of the caller's own answers setns of this number, which is no fd, with EXFULL. */
 #define SECCOMP_NARROW_CANARY 0x636c6f64
 
+/* Such a profile, compiled, in a file: as much of it as there are instructions. */
+struct seccomp_own {
+	char digest[72]; /* "sha256:..." */
+	struct sock_filter insns[SECCOMP_OWN_MAX];
+};
+
 /* Generated. */
 extern const struct seccomp_profile seccomp_profile_default; /* level container */
 extern const struct seccomp_profile seccomp_profile_root;    /* root inside; see plan_profile */
@@ -62,6 +68,15 @@ extern const struct seccomp_profile seccomp_profile_mark;   /* see guest/files/t
  * itself. errnum EBUSY: an outer sandbox has a listener already. Async-signal-safe.
  */
 int seccomp_load(const struct seccomp_profile *p, int *ret_listener, struct err *e);
+
+/* The same for a profile of the caller's own, on top of the built-in one; then tries whether it acts. */
+int seccomp_narrow(const struct seccomp_profile *p, struct err *e);
+/*
+ * One profile of the operator's for all commands that this process will start: read from the end of a file, and
+ * loaded by each command (without a profile nothing happens). The second function is async-signal-safe.
+ */
+int seccomp_own_take(int fd, off_t at, struct err *e);
+int seccomp_own_apply(struct err *e);
 
 /* Fetches one notification; 0, or -1 on error, or if its caller has died meanwhile (ENOENT). */
 int seccomp_notify_get(int listener, struct seccomp_notif *ret);

@@ -72,6 +72,8 @@ struct config_network {
 struct config_sandbox {
 	char image[CONFIG_NAME]; /* "host", or a name of images */
 	char work_dir[CONFIG_PATH];
+	char seccomp
+		[CONFIG_PATH]; /* a profile of the operator's on top of the built-in one; "": none */
 	uint8_t network_enabled; /* false: network.mode is none; CONFIG_UNSET: not given */
 	struct limits limits;	 /* limits.timeout_ms: of one command; 0: none */
 	uint64_t ttl_ms;	 /* absolute */

@@ -69,6 +69,7 @@ static const struct config_key keys[] = {
 	{"", "sandbox", SECTION, 0, 0, 0, 0, NULL},
 	{"sandbox", "image", NAME, AT(sandbox.image), 0, 0, "host"},
 	{"sandbox", "work_dir", PATH, AT(sandbox.work_dir), 0, 0, "/workspace"},
+	{"sandbox", "seccomp", PATH, AT(sandbox.seccomp), 0, 0, NULL},
 	{"sandbox", "memory_limit", SIZE, AT(sandbox.limits.memory_bytes), 4 * MB, 0, "2G"},
 	{"sandbox", "cpu_limit", MILLI, AT(sandbox.limits.cpus_milli), 10, 1024000, "1"},
 	{"sandbox", "timeout", TIME, AT(sandbox.limits.timeout_ms), 0, 0, "60s"},

@@ -61,7 +61,8 @@ struct provider_host {
 	char tag[16];		     /* part of the names of this daemon's cgroups */
 	int guest;		     /* programs: the guest, as a memfd, and cloche-boot */
 	int boot_worker;
-	int boxes_dir; /* for sockets, named after the sandbox's id */
+	int own_seccomp; /* sandbox.seccomp, compiled; 0: none */
+	int boxes_dir;	 /* for sockets, named after the sandbox's id */
 	int disks_dir; /* ID.img; one that is there before its sandbox is booted is to be used again */
 	int volumes[CONFIG_ITEMS]; /* directories, in the order of the configuration */
 	bool has_foreign;	   /* some sandboxes have a record that cannot be read */

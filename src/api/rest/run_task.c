@@ -555,7 +555,10 @@ static bool env_suits(const struct list *env)
 	return true;
 }
 
-/* Which languages have interpreters that wait; code in others gets a warm sandbox. */
+/*
+ * Which languages have interpreters that wait; code in others gets a warm sandbox. None waits under a seccomp profile of
+ * the operator's: it might not be able to write its files (provider/ns/worker).
+ */
 static enum warm_kind kind_of_run(const struct run *r)
 {
 	static const struct {
@@ -563,8 +566,8 @@ static enum warm_kind kind_of_run(const struct run *r)
 		enum warm_kind kind;
 	} rows[] = {{"python", WARM_PYTHON}, {"node", WARM_NODE}};
 
-	if (!r->language || r->guard != GUARD_OFF || !env_suits(&r->r.env) ||
-	    !env_suits(&r->options.env))
+	if (!r->language || r->api->config->sandbox.seccomp[0] || r->guard != GUARD_OFF ||
+	    !env_suits(&r->r.env) || !env_suits(&r->options.env))
 		return WARM_COMMAND;
 	for (size_t i = 0; i < ARRAY_LEN(rows); i++)
 		if (str_equal(r->language->name, rows[i].language) &&

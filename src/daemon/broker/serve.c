@@ -180,6 +180,7 @@ static const struct fixed_key {
 	{"state_dir", offsetof(struct config, state_dir), CONFIG_PATH},
 	{"runtime_dir", offsetof(struct config, runtime_dir), CONFIG_PATH},
 	{"tls", offsetof(struct config, tls), sizeof(((struct config *)0)->tls)},
+	{"sandbox.seccomp", offsetof(struct config, sandbox.seccomp), CONFIG_PATH},
 	{"http.max_connections", offsetof(struct config, max_connections), sizeof(uint32_t)},
 };
 

@@ -1,6 +1,7 @@
 /* Prepares what the broker needs before it serves: directories, locks, programs, volumes. */
 #include "base/log.h"
 #include "daemon/broker/broker_internal.h"
+#include "sandbox/plan/plan.h"
 
 #include <dirent.h>
 #include <poll.h>
@@ -145,6 +146,24 @@ static int load_guest(struct daemon *d, struct err *e)
 	return 0;
 }
 
+/* The operator's profile, compiled once: sandboxes get it as it is now. */
+static int load_seccomp(struct daemon *d, struct err *e)
+{
+	const char *file = d->config->sandbox.seccomp;
+	char compiler[PATH_MAX + 32];
+	int fd;
+
+	if (!file[0])
+		return 0;
+	if (io_beside_program("cloche-seccomp", compiler, sizeof(compiler)) < 0)
+		return err_sys(e, "sandbox.seccomp: cannot find cloche-seccomp");
+	fd = own_seccomp_file(compiler, file, e);
+	if (fd < 0)
+		return err_wrap(e, "sandbox.seccomp");
+	d->host.own_seccomp = fd;
+	return 0;
+}
+
 int prepare_volumes(struct daemon *d, const struct config *c, struct err *e)
 {
 	int fds[CONFIG_ITEMS];
@@ -188,7 +207,7 @@ int prepare(struct daemon *d, struct err *e)
 		return -1;
 	if (prepare_dirs(d, e) < 0 || load_guest(d, e) < 0)
 		return -1;
-	if (images_prepare(d, e) < 0)
+	if (images_prepare(d, e) < 0 || load_seccomp(d, e) < 0)
 		return -1;
 	return prepare_volumes(d, d->config, e);
 }

@@ -98,6 +98,14 @@ static void set_mark(struct shared *h)
 		end_child(h, "mark");
 }
 
+static void narrow(struct shared *h)
+{
+	struct err e;
+
+	if (seccomp_own_apply(&e) < 0)
+		end_child(h, "seccomp");
+}
+
 static int child(void *arg)
 {
 	struct shared *h = arg;
@@ -116,6 +124,7 @@ static int child(void *arg)
 	set_limits(h->spawn);
 	become_user(h);
 	set_mark(h);
+	narrow(h);
 	umask(022);
 	h->exec_errno = exec_path_run(h->spawn->argv, h->spawn->env, NULL, NULL);
 	_exit(127);

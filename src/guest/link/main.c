@@ -1,5 +1,5 @@
 /*
- * cloche-guest init [--memory BYTES] [--pids N] [--lives-on 1] [--root-inside KIND]   pid 1; fds as wire/guest.h says
+ * cloche-guest init [--memory BYTES] [--pids N] [--lives-on 1] [--root-inside KIND] [--own-seccomp 1]   pid 1; fds as wire/guest.h says
  * cloche-guest pack | pack-layer                  see guest.h
  * cloche-guest check
  * cloche-guest unpack | unpack-as-user | assemble
@@ -8,6 +8,7 @@
  */
 #include "guest/link/bridge.h"
 #include "guest/guest.h"
+#include "kern/seccomp.h"
 #include "guest/warm/host.h"
 #include "wire/guest.h"
 #include "warm/preload/zygote.h"
@@ -27,6 +28,7 @@ static int open_or_none(int fd)
 static int init(int argc, char **argv)
 {
 	struct guest_options o = {0};
+	uint64_t own_seccomp = 0;
 	struct err e;
 
 	for (int i = 2; i + 1 < argc; i += 2) {
@@ -34,6 +36,7 @@ static int init(int argc, char **argv)
 				  : str_equal(argv[i], "--pids")	? &o.pids
 				  : str_equal(argv[i], "--lives-on")	? &o.lives_on
 				  : str_equal(argv[i], "--root-inside") ? &o.root_inside
+				  : str_equal(argv[i], "--own-seccomp") ? &own_seccomp
 									: NULL;
 
 		if (!value || parse_count(argv[i + 1], value, &e) < 0)
@@ -42,6 +45,9 @@ static int init(int argc, char **argv)
 	for (int i = 0; i < 3; i++)
 		if (fcntl(i, F_GETFD) < 0)
 			(void)!open("/dev/null", O_RDWR);
+	if (own_seccomp && (seccomp_own_take(WARM_HOST_FD_SETTINGS, 0, &e) < 0 ||
+			    close(WARM_HOST_FD_SETTINGS) < 0))
+		return usage();
 	o.listener = open_or_none(GUEST_FD_LISTENER);
 	o.notify = open_or_none(GUEST_FD_NOTIFY);
 	o.dns = open_or_none(GUEST_FD_DNS);
@@ -75,9 +81,13 @@ static int warm_host(int argc, char **argv)
 	struct warm_host_options n = {.first_join = WARM_HOST_FD_JOINS};
 	struct guest_options o = {.warm_host = &n, .notify = -1};
 	struct list interpreter = {0}, environment = {0};
+	struct err e;
 
 	if (pread(WARM_HOST_FD_SETTINGS, &settings, sizeof(settings), 0) !=
 	    (ssize_t)sizeof(settings))
+		return usage();
+	if (settings.has_own_seccomp &&
+	    seccomp_own_take(WARM_HOST_FD_SETTINGS, sizeof(settings), &e) < 0)
 		return usage();
 	close(WARM_HOST_FD_SETTINGS);
 	n.settings = settings.sandbox;

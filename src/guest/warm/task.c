@@ -3,6 +3,7 @@
 #include "guest/exec/command.h"
 #include "guest/warm/host_internal.h"
 #include "guest/link/server.h"
+#include "kern/seccomp.h"
 #include "kern/sys.h"
 #include "model/snippet.h"
 #include "sandbox/inside/message.h"
@@ -165,6 +166,7 @@ void task_run(void *arg)
 	struct lane_page *page = arg;
 	size_t room;
 	uint32_t size;
+	struct err e;
 	char *bytes;
 
 	umask(022);
@@ -178,6 +180,8 @@ void task_run(void *arg)
 	read_whole(bytes, size);
 	bytes[size] = '\0';
 	take_files();
+	if (seccomp_own_apply(&e) < 0)
+		_exit(125);
 	page->exec_errno = exec_order(bytes, size, (char **)(void *)(bytes + room));
 	_exit(page->exec_errno == ENOENT ? 127 : 126);
 }

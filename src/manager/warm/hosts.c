@@ -368,6 +368,9 @@ void warm_layers(const struct sandbox *s, layer_set proven, int landlock_abi, st
 	r->landlock_abi = landlock_abi;
 	snprintf(r->seccomp, sizeof(r->seccomp), "%s@%s", seccomp_profile_default.name,
 		 seccomp_profile_default.digest);
+	/* The operator's own, of which the warm host was told. */
+	if (strchr(b->seccomp, ' '))
+		str_append(r->seccomp, sizeof(r->seccomp), "", "%s", strchr(b->seccomp, ' '));
 	r->cgroup = !has_cgroup ? "none" : b->cgroup_version == 2 ? "v2" : "v1";
 	r->memory = proven & LAYER_BIT(LAYER_MEMORY) ? "cgroup" : "watch";
 	r->disk = proven & LAYER_BIT(LAYER_DISK) ? "tmpfs" : "none";

@@ -75,11 +75,13 @@ static void exec_boot_worker(const struct provider_host *h, pid_t broker, int so
 	char parent[16];
 	char *argv[] = {"cloche-boot", parent, NULL};
 	int program = fcntl(h->boot_worker, F_DUPFD_CLOEXEC, 64);
-	int lifted[] = {fcntl(sock, F_DUPFD_CLOEXEC, 64), fcntl(h->guest, F_DUPFD_CLOEXEC, 64)};
+	int lifted[] = {fcntl(sock, F_DUPFD_CLOEXEC, 64), fcntl(h->guest, F_DUPFD_CLOEXEC, 64),
+			h->own_seccomp ? fcntl(h->own_seccomp, F_DUPFD_CLOEXEC, 64) : 0};
 
 	snprintf(parent, sizeof(parent), "%d", (int)broker);
 	if (dup2(lifted[0], BOOT_WORKER_FD_BROKER) >= 0 &&
-	    dup2(lifted[1], BOOT_WORKER_FD_GUEST) >= 0)
+	    dup2(lifted[1], BOOT_WORKER_FD_GUEST) >= 0 &&
+	    (!h->own_seccomp || dup2(lifted[2], BOOT_WORKER_FD_SECCOMP) >= 0))
 		syscall(SYS_execveat, program, "", argv, environ, AT_EMPTY_PATH);
 	_exit(125);
 }

@@ -66,7 +66,17 @@ static int await_exec(struct keeper *k, struct err *e)
 		       : err_set(e, ERR_SYSTEM, "the sandbox died while it was built");
 }
 
-static void describe_booted(struct keeper *k, struct booted *ret)
+/* As much of its digest as there is room for. */
+static void name_own_seccomp(int file, struct booted *ret)
+{
+	char digest[sizeof(((struct seccomp_own *)0)->digest)] = "";
+
+	if (file > 0 && ret->seccomp[0] && pread(file, digest, sizeof(digest) - 1, 0) > 0)
+		str_append(ret->seccomp, sizeof(ret->seccomp), " ", "own@%.10s",
+			   digest + strlen("sha256:"));
+}
+
+static void describe_booted(struct keeper *k, int own_seccomp, struct booted *ret)
 {
 	const struct seccomp_profile *profile = plan_profile(&k->plan);
 	const struct status_page *b = k->plan.page;
@@ -81,6 +91,7 @@ static void describe_booted(struct keeper *k, struct booted *ret)
 	if (b->proven & LAYER_BIT(LAYER_SECCOMP))
 		snprintf(ret->seccomp, sizeof(ret->seccomp), "%s@%s", profile->name,
 			 profile->digest);
+	name_own_seccomp(own_seccomp, ret);
 	if (b->unmapped)
 		snprintf(ret->note, sizeof(ret->note),
 			 "%s file system cannot map ids: files that only their owner may read "
@@ -105,7 +116,7 @@ static int take_listeners(struct keeper *k, struct err *e)
 	return 0;
 }
 
-static int boot_guest(struct keeper *k, struct booted *ret, struct err *e)
+static int boot_guest(struct keeper *k, int own_seccomp, struct booted *ret, struct err *e)
 {
 	struct inside_fds fds = INSIDE_FDS_NONE;
 	int rc;
@@ -119,7 +130,7 @@ static int boot_guest(struct keeper *k, struct booted *ret, struct err *e)
 		*e = k->plan.page->err;
 	if (rc == 0 && await_exec(k, e) == 0 && take_listeners(k, e) == 0 &&
 	    boot_identify(k->pid, &ret->identity, e) == 0) {
-		describe_booted(k, ret);
+		describe_booted(k, own_seccomp, ret);
 		return 0;
 	}
 	sys_pidfd_send_signal(k->pidfd, SIGKILL);
@@ -247,6 +258,16 @@ static void make_lanes(const struct boot_request *r, struct guest_start *g,
 	remove_own_lanes(r);
 }
 
+/* Behind the settings. */
+static int add_own_seccomp(int from, int to)
+{
+	static struct seccomp_own own;
+	ssize_t n = pread(from, &own, sizeof(own), 0);
+
+	return n > 0 && pwrite(to, &own, (size_t)n, sizeof(struct warm_host_settings)) == n ? 0
+											    : -1;
+}
+
 static int plan_warm_host(struct plan *p, const struct boot_request *r, struct guest_start *g,
 			  struct err *e)
 {
@@ -258,10 +279,12 @@ static int plan_warm_host(struct plan *p, const struct boot_request *r, struct g
 
 	memcpy(settings.lanes, r->warm_host->lanes, sizeof(settings.lanes));
 	memcpy(settings.first, r->warm_host->first, sizeof(settings.first));
+	settings.has_own_seccomp = r->own_seccomp > 0;
 	make_lanes(r, g, &settings);
 	g->settings = memfd_create("settings", MFD_CLOEXEC);
 	if (g->settings < 0 ||
-	    pwrite(g->settings, &settings, sizeof(settings), 0) != (ssize_t)sizeof(settings))
+	    pwrite(g->settings, &settings, sizeof(settings), 0) != (ssize_t)sizeof(settings) ||
+	    (settings.has_own_seccomp && add_own_seccomp(r->own_seccomp, g->settings) < 0))
 		return err_sys(e, "cannot write the settings of a warm host");
 	p->files = r->warm_host->files;
 	p->file_count = r->warm_host->file_count;
@@ -292,11 +315,13 @@ int boot_sandbox(const struct boot_request *r, struct booted *ret, struct err *e
 	if (keeper_init(&k, e) < 0)
 		return -1;
 	k.plan.guest = &guest;
+	if (r->own_seccomp > 0 && !r->warm_host)
+		guest.settings = r->own_seccomp;
 	*ret = (struct booted){.pidfd = -1, .net = NET_MADE_NONE};
 	cgroup_init_at(&k.cgroup, r->cgroups, r->cgroup_name);
 	if (plan_make_boot(&k.plan, r, e) == 0 &&
 	    (!r->warm_host || plan_warm_host(&k.plan, r, &guest, e) == 0))
-		rc = boot_guest(&k, ret, e);
+		rc = boot_guest(&k, r->own_seccomp, ret, e);
 	if (rc < 0 && r->warm_host)
 		remove_own_lanes(r);
 	if (r->warm_host)

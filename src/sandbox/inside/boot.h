@@ -44,6 +44,7 @@ struct boot_request {
 	const struct host *host;
 	const struct boot_warm_host *warm_host; /* or NULL */
 	const struct net_setup *net;		/* or NULL: no network */
+	int own_seccomp; /* > 0: a profile that every command loads (struct seccomp_own) */
 	const int *disk; /* a detached mount for its files (disk/disk.h); NULL: a tmpfs */
 };
 

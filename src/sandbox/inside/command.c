@@ -134,21 +134,6 @@ static void find_what_is_missing(const struct plan *p)
 		program_interpreter(fd, &head.elf, b->exec_missing, sizeof(b->exec_missing));
 }
 
-/*
- * Loads the caller's own profile on top of the built-in one, and tries it. The kernel takes the stricter
- * of two filters, and of two errnos that of the later filter: nobody else answers EXFULL here.
- */
-static int narrow_filter(const struct seccomp_profile *profile, struct err *e)
-{
-	if (seccomp_load(profile, NULL, e) < 0)
-		return -1;
-	errno = 0;
-	if (syscall(SYS_setns, SECCOMP_NARROW_CANARY, 0) != -1 || errno != EXFULL)
-		return err_field(e, ERR_UNSUPPORTED, "seccomp",
-				 "seccomp: the profile was loaded but does not act");
-	return 0;
-}
-
 static int enter_nested(const struct privilege_drop *c, struct err *e)
 {
 	const struct inside_fds *fds = c->arg;
@@ -218,7 +203,7 @@ void command_exec(const struct command_start *c)
 	if (become_named_user(p, &b->err) < 0)
 		_exit(125);
 	umask(022);
-	if (p->seccomp && narrow_filter(p->seccomp, &b->err) < 0)
+	if (p->seccomp && seccomp_narrow(p->seccomp, &b->err) < 0)
 		_exit(125);
 	b->exec_errno = exec_argv(p);
 	if (b->exec_errno == ENOENT)

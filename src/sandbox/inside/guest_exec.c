@@ -53,7 +53,7 @@ static int arrange_fds(const struct plan *p, const struct inside_fds *fds, int n
 		{lift_fd(notify), GUEST_FD_NOTIFY, 0},
 		{lift_fd(fds->dns), GUEST_FD_DNS, 0},
 		{scratch, GUEST_FD_SCRATCH, 0},
-		{lift_fd(p->guest->warm_host ? p->guest->settings : -1), WARM_HOST_FD_SETTINGS, 0},
+		{lift_fd(p->guest->settings), WARM_HOST_FD_SETTINGS, 0},
 		{lift_fd(p->guest->program), program_place(p), O_CLOEXEC},
 		{lift_fd(fds->control), control_place(p), O_CLOEXEC},
 	};
@@ -80,7 +80,7 @@ static void exec_program(struct plan *p)
 {
 	const struct boot_warm_host *host = p->guest->warm_host;
 	const struct limits *l = &p->spec->limits;
-	char **argv = must_alloc(calloc(12 + (host ? host->modules.count : 0), sizeof(*argv)));
+	char **argv = must_alloc(calloc(14 + (host ? host->modules.count : 0), sizeof(*argv)));
 	size_t n = 0;
 
 	argv[n++] = "cloche-guest";
@@ -101,6 +101,10 @@ static void exec_program(struct plan *p)
 	}
 	if (!host && p->guest->survives) {
 		argv[n++] = "--lives-on";
+		argv[n++] = "1";
+	}
+	if (!host && p->guest->settings >= 0) {
+		argv[n++] = "--own-seccomp";
 		argv[n++] = "1";
 	}
 	syscall(SYS_execveat, program_place(p), "", argv, p->env.items, AT_EMPTY_PATH);

@@ -39,14 +39,16 @@ static inline int warm_file_count(const struct warm_settings *t)
 }
 
 /* Open fds of a warm host's pid 1, besides the GUEST_FD_* of wire/guest.h. */
-#define WARM_HOST_FD_SETTINGS 7 /* struct warm_host_settings, to be read */
-#define WARM_HOST_FD_JOINS 8	/* warm_file_count for each lane */
-#define WARM_HOST_LANES 20	/* at most */
+/* struct warm_host_settings, to be read; of another guest: struct seccomp_own, with --own-seccomp */
+#define WARM_HOST_FD_SETTINGS 7
+#define WARM_HOST_FD_JOINS 8 /* warm_file_count for each lane */
+#define WARM_HOST_LANES 20   /* at most */
 
 struct warm_host_settings {
 	struct warm_settings sandbox;
 	unsigned lanes[WARM_KINDS]; /* at most, by kind */
 	unsigned first[WARM_KINDS]; /* made at the start; others when requests wait */
+	bool has_own_seccomp;	    /* a struct seccomp_own follows */
 };
 
 /*

@@ -9,6 +9,7 @@
 #include "kern/seccomp.h"
 
 #include <spawn.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 
 #define DIGEST 71 /* "sha256:" and 64 digits */
@@ -173,6 +174,24 @@ static int compile(const char *compiler, const char *file, struct compiled *c, s
 	memcpy(c->insns, text + DIGEST + 1, bytes);
 	*ret_count = bytes / sizeof(c->insns[0]);
 	return 0;
+}
+
+int own_seccomp_file(const char *compiler, const char *file, struct err *e)
+{
+	static struct compiled c;
+	static struct seccomp_own own;
+	const size_t head = offsetof(struct seccomp_own, insns);
+	auto_close int fd = -1;
+	size_t count;
+
+	if (compile(compiler, file, &c, &count, e) < 0)
+		return -1;
+	memcpy(own.digest, c.digest, DIGEST + 1);
+	memcpy(own.insns, c.insns, count * sizeof(own.insns[0]));
+	fd = memfd_create("seccomp", MFD_CLOEXEC);
+	if (fd < 0 || io_write_all(fd, (const char *)&own, head + count * sizeof(own.insns[0])) < 0)
+		return err_sys(e, "seccomp: cannot keep the compiled profile");
+	return take_fd(&fd);
 }
 
 int own_seccomp(struct plan *p, const char *compiler, struct err *e)

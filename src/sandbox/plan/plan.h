@@ -251,6 +251,9 @@ void environment_move(struct plan *p, const char *home, const char *tmp);
 
 /* ---- own_seccomp.c ---- */
 
+/* Compiles a profile into a file in memory (struct seccomp_own), whose fd is the caller's. */
+int own_seccomp_file(const char *compiler, const char *file, struct err *e);
+
 /*
  * Sets p->seccomp to spec->seccomp, compiled by this program or found in the caller's cache. It stays
  * until the end of the process.

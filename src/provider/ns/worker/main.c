@@ -19,8 +19,9 @@ struct workshop {
 	int nice;	/* of this process */
 	bool can_raise; /* the priority of a process with a worse one */
 	int guest;
-	int warm_host; /* the same, for warm hosts */
-	char *zygote;  /* preloaded into a warm interpreter */
+	int own_seccomp; /* 0: none */
+	int warm_host;	 /* the same, for warm hosts */
+	char *zygote;	 /* preloaded into a warm interpreter */
 	size_t zygote_size;
 };
 
@@ -89,6 +90,10 @@ static int boot_warm_host(const struct boot_job *job, struct boot_request *r,
 		.file_count = ARRAY_LEN(files)};
 	int rc;
 
+	/* Interpreters that wait write files for the task, which the operator's profile may refuse. */
+	if (p->own_seccomp)
+		for (int kind = 1; kind < WARM_KINDS; kind++)
+			warm_host.lanes[kind] = warm_host.first[kind] = 0;
 	if (!p->zygote_size || p->warm_host < 0)
 		return err_set(&ret->err, ERR_UNSUPPORTED, "cloche-zygote.so is not there");
 	for (uint32_t i = 0; i < job->preload_count; i++)
@@ -181,6 +186,7 @@ static int run_job(struct boot_job *job, int *fds, const struct workshop *shop,
 				 .id = job->boot.id,
 				 .id_base = job->id_base,
 				 .guest = shop->guest,
+				 .own_seccomp = shop->own_seccomp,
 				 .listener = fds[0],
 				 .images = job->images,
 				 .volumes = volumes,
@@ -311,6 +317,8 @@ int main(int argc, char **argv)
 		fprintf(stderr, "cloche-boot: it is started by cloched\n");
 		return 125;
 	}
+	if (fcntl(BOOT_WORKER_FD_SECCOMP, F_SETFD, FD_CLOEXEC) == 0)
+		shop.own_seccomp = BOOT_WORKER_FD_SECCOMP;
 	prctl(PR_SET_NAME, "cloche-boot", 0, 0, 0);
 	be_ordinary();
 	find_nice(&shop);

@@ -12,8 +12,9 @@
 #include "sandbox/inside/boot.h"
 #include "wire/ipc.h"
 
-#define BOOT_WORKER_FD_BROKER 3 /* the socket that jobs come from */
-#define BOOT_WORKER_FD_GUEST 4	/* the program of pid 1 */
+#define BOOT_WORKER_FD_BROKER 3	 /* the socket that jobs come from */
+#define BOOT_WORKER_FD_GUEST 4	 /* the program of pid 1 */
+#define BOOT_WORKER_FD_SECCOMP 5 /* the operator's profile; may be closed */
 
 /* Of a volume that is a disk. */
 struct boot_job_volume {
