@@ -33,7 +33,7 @@ class Auth(harness.Case):
         gone = subprocess.run([cl.CLOCHE, "token", "revoke", "to-revoke"], env=self.d.env(),
                               capture_output=True, timeout=harness.DEADLINE, check=False)
         self.assertEqual(gone.returncode, 0, gone)
-        harness.until(lambda: self.d.get("/v1/volumes", token=key).status == 401, "the end of a token")
+        harness.until(lambda: self.d.get("/v1/policies", token=key).status == 401, "the end of a token")
         self.assertEqual(look(), 401)
         port = self.d.get("/", headers={**enter, "E2b-Sandbox-Port": "8000"})
         self.assertEqual(port.status, 401, port)
