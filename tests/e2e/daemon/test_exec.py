@@ -18,6 +18,12 @@ class Plain(harness.Case):
             (record["stdout"], record["stderr"], record["exit_code"]), ("out\n", "err\n", 7)
         )
 
+    def test_long_input(self):
+        box = self.box()
+        for _ in range(4):
+            record = box.exec("wc", "-c", stdin="y" * (3 << 20)).json
+            self.assertEqual(record["stdout"].strip(), str(3 << 20))
+
     def test_files_stay_between_commands(self):
         box = self.box()
         box.sh("echo x > f")
