@@ -33,9 +33,18 @@ struct image_record {
 	struct list layers; /* diff_ids as hexadecimal digits, lowest first */
 	struct list env;    /* K=V */
 	struct list entrypoint, cmd;
-	char *workdir, *user, *platform, *created; /* or NULL */
-	uint64_t size;				   /* bytes of all layers */
+	char *workdir, *user, *platform, *created;	/* or NULL */
+	char *template, *start, *ready, *cpus, *memory; /* of labels, see below; or NULL */
+	uint64_t size;					/* bytes of all layers */
 };
+
+/* Labels of images that are templates: what runs in their sandboxes, when they are ready, what they get. */
+#define IMAGE_LABEL_TEMPLATE "cloche.template" /* it is one: its working directory counts */
+#define IMAGE_LABEL_START "cloche.start"
+#define IMAGE_LABEL_READY "cloche.ready"
+#define IMAGE_LABEL_CPUS "cloche.cpus"
+#define IMAGE_LABEL_MEMORY "cloche.memory"
+#define IMAGE_LABEL_MAX 4096 /* a longer one counts for nothing */
 
 int image_record_parse(const char *bytes, size_t len, struct image_record *ret, struct err *e);
 void image_record_format(const struct image_record *r, struct buf *to);

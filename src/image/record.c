@@ -16,6 +16,11 @@ static const struct key {
 	{"user", KEY_TEXT, offsetof(struct image_record, user)},
 	{"platform", KEY_TEXT, offsetof(struct image_record, platform)},
 	{"created", KEY_TEXT, offsetof(struct image_record, created)},
+	{"template", KEY_TEXT, offsetof(struct image_record, template)},
+	{"start", KEY_TEXT, offsetof(struct image_record, start)},
+	{"ready", KEY_TEXT, offsetof(struct image_record, ready)},
+	{"cpus", KEY_TEXT, offsetof(struct image_record, cpus)},
+	{"memory", KEY_TEXT, offsetof(struct image_record, memory)},
 	{"size", KEY_NUMBER, offsetof(struct image_record, size)},
 };
 

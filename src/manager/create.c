@@ -265,6 +265,8 @@ static void start_services(struct job *j)
 	pack_u32(&b, (uint32_t)lines->count);
 	for (size_t i = 0; i < lines->count; i++)
 		pack_str(&b, lines->items[i]);
+	if (j->s->o.services_user[0])
+		pack_str(&b, j->s->o.services_user);
 	link_call(j->s->link, G_SERVICES, buf_head(&b), b.len, &ops, j);
 }
 

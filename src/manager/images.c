@@ -6,6 +6,7 @@
 
 #include "base/fd_message.h"
 
+#include <sys/mman.h>
 #include <sys/socket.h>
 
 #define LISTING_MAX (256u << 20)
@@ -133,6 +134,15 @@ bool manager_has_image(const struct manager *m, const struct caller *who, const 
 	struct err ignored;
 
 	return resolve(m, who, what, id, &ignored) == 0;
+}
+
+const struct image_record *manager_record_of(const struct manager *m, const struct caller *who,
+					     const char *what)
+{
+	char id[IPC_IMAGE_ID];
+	struct err ignored;
+
+	return resolve(m, who, what, id, &ignored) < 0 ? NULL : manager_image_record(m, id);
 }
 
 const char *images_note(const struct sandbox *s)
@@ -277,6 +287,7 @@ struct image_work {
 	struct loop_watch watch;
 	bool is_asking; /* the audit's or the broker's answer is due */
 	bool has_said;	/* the last message has come: the end of the process follows */
+	int recipe;	/* file, or -1 */
 	struct err err;
 	struct loop_task task;
 };
@@ -286,6 +297,7 @@ static void work_free(struct image_work *w)
 	loop_unwatch(w->m->p.loop, &w->watch);
 	loop_task_remove(w->m->p.loop, &w->task);
 	close_fd(&w->watch.fd);
+	close_fd(&w->recipe);
 	free(w);
 }
 
@@ -371,7 +383,7 @@ static void on_audited(void *arg, const struct err *unwritten)
 	struct image_work *w = arg;
 
 	if (!unwritten) {
-		broker_ask(w->m->p.broker, &w->msg, -1, on_started, w);
+		broker_ask(w->m->p.broker, &w->msg, w->recipe, on_started, w);
 		return;
 	}
 	audit_refused(w->m, unwritten, &w->err);
@@ -389,23 +401,35 @@ static void set_name(struct image_work *w, const char *from, char to[IPC_IMAGE_N
 		err_field(&w->err, ERR_INVALID, "name", "name: is too long");
 }
 
+static int hand_over(const struct buf *bytes)
+{
+	auto_close int fd = memfd_create("recipe", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+
+	return fd < 0 || io_write_all(fd, buf_head(bytes), bytes->len) < 0 || io_seal(fd) < 0
+		       ? -1
+		       : take_fd(&fd);
+}
+
 struct image_work *manager_image_work(struct manager *m, const struct caller *who,
 				      const struct image_wish *wish,
 				      const struct image_work_ops *ops, void *arg)
 {
 	static const char *const acts[IMAGE_JOB_COUNT] = {
 		[IMAGE_JOB_PULL] = "image.pull",     [IMAGE_JOB_IMPORT] = "image.import",
+		[IMAGE_JOB_FILES] = "image.files",   [IMAGE_JOB_BUILD] = "image.build",
 		[IMAGE_JOB_EXPORT] = "image.export", [IMAGE_JOB_TAG] = "image.tag",
 		[IMAGE_JOB_REMOVE] = "image.remove", [IMAGE_JOB_PRUNE] = "image.prune"};
 	struct image_work *w = must_alloc(calloc(1, sizeof(*w)));
 	struct audit_entry entry = {0};
 
-	*w = (struct image_work){.m = m, .ops = ops, .arg = arg, .watch.fd = -1};
+	*w = (struct image_work){.m = m, .ops = ops, .arg = arg, .watch.fd = -1, .recipe = -1};
 	w->msg.type = IPC_IMAGE;
 	w->msg.image.job = wish->job;
 	memcpy(w->msg.image.owner, who->token, sizeof(w->msg.image.owner));
 	set_name(w, wish->name, w->msg.image.name);
 	set_name(w, wish->to, w->msg.image.to);
+	if (wish->recipe && (w->recipe = hand_over(wish->recipe)) < 0)
+		err_sys(&w->err, "cannot hand over a recipe");
 	if (w->err.kind) {
 		w->task = (struct loop_task){.call = refuse, .arg = w};
 		loop_task_add(m->p.loop, &w->task);

@@ -35,11 +35,12 @@ enum sandbox_state {
 struct create_options {
 	struct sandbox_spec spec; /* finished; limits, root, image, require ...; taken over */
 	char name[IPC_NAME];
-	char door[8];	      /* "rest" "e2b" "mcp" */
-	json_t *metadata;     /* object of strings, or NULL; taken over */
-	struct list env;      /* K=V for every command; taken over */
-	struct list services; /* lines for a shell that run all the time; taken over */
-	struct list publish;  /* [ADDRESS:]PORT:PORT (net/publish.h); taken over */
+	char door[8];	       /* "rest" "e2b" "mcp" */
+	json_t *metadata;      /* object of strings, or NULL; taken over */
+	struct list env;       /* K=V for every command; taken over */
+	struct list services;  /* lines for a shell that run all the time; taken over */
+	char services_user[8]; /* whose they are; "": the sandbox's own */
+	struct list publish;   /* [ADDRESS:]PORT:PORT (net/publish.h); taken over */
 	struct list
 		placeholders; /* NAME=TEXT, of spec.secrets, which has names only; the manager's own */
 	json_t *door_data;    /* private data of its door: stored, never shown; taken over */
@@ -239,6 +240,9 @@ struct image_record;
 int manager_choose_image(struct manager *m, const struct caller *who, struct create_options *o,
 			 struct err *e);
 bool manager_has_image(const struct manager *m, const struct caller *who, const char *what);
+/* NULL: it has none, or there is no such image. */
+const struct image_record *manager_record_of(const struct manager *m, const struct caller *who,
+					     const char *what);
 /* NULL: it is not of the store. Valid until the store changes. */
 const struct image_record *manager_image_record(const struct manager *m, const char *id);
 json_t *manager_images(const struct manager *m, const struct caller *who);
@@ -249,7 +253,8 @@ json_t *manager_image(const struct manager *m, const struct caller *who, const c
 /* Work on the store. on_end is the last callback; then what was made can be used. */
 struct image_wish {
 	enum ipc_image_job job;
-	const char *name, *to; /* as ipc_image has them; or NULL */
+	const char *name, *to;	  /* as ipc_image has them; or NULL */
+	const struct buf *recipe; /* of BUILD (image/build/recipe.h) */
 };
 struct image_said;
 struct image_work_ops {

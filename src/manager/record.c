@@ -206,6 +206,7 @@ static const struct member option_fields[] = {
 	OPTION("hostname", POINTER, spec.hostname),
 	OPTION("user", POINTER, spec.user),
 	OPTION("snapshot", TEXT, snapshot),
+	OPTION("services_user", TEXT, services_user),
 	OPTION("level", NUMBER, spec.level),
 	OPTION("root", NUMBER, spec.root),
 	OPTION("disk_type", NUMBER, spec.disk_type),

@@ -24,8 +24,9 @@ struct sandbox_request {
 	const struct sandbox_spec *spec;   /* finished by spec_finish */
 	const struct injected_file *files; /* besides the spec's own */
 	size_t file_count;
-	const char *seccomp_compiler;	  /* the program for spec->seccomp, or NULL */
-	const char *egress;		  /* the program for a network, or NULL */
+	const char *seccomp_compiler; /* the program for spec->seccomp, or NULL */
+	const char *egress;	      /* the program for a network, or NULL */
+	int net_rules; /* file: its rules, compiled, instead of those of the spec; 0: there is none */
 	const struct root_saving *saving; /* or NULL */
 	struct list extra_env;		  /* K=V, before the caller's */
 	int early_signal;		  /* one that came before, to be passed on; 0: none */

@@ -142,7 +142,7 @@ enum guest_type {
 	G_FORK,
 	/*
 	 * u32 n, n x str: lines for a shell, which run from now on in place of those before, and are started
-	 * again when they end -> G_OK
+	 * again when they end; then perhaps str user, whose they are -> G_OK
 	 */
 	G_SERVICES,
 	/*

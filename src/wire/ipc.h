@@ -241,6 +241,8 @@ struct ipc_snapshot {
 enum ipc_image_job {
 	IMAGE_JOB_PULL,
 	IMAGE_JOB_IMPORT, /* of what is written to the pipe that the process sends */
+	IMAGE_JOB_FILES,  /* the same, but whatever the tar holds are files of one layer */
+	IMAGE_JOB_BUILD,  /* an fd comes along: image/build/recipe.h */
 	IMAGE_JOB_EXPORT, /* to such a pipe */
 	IMAGE_JOB_TAG,	  /* to */
 	IMAGE_JOB_REMOVE,
@@ -252,7 +254,7 @@ struct ipc_image {
 	char owner[IPC_ID];
 	uint8_t job;		   /* enum ipc_image_job */
 	char name[IPC_IMAGE_NAME]; /* or an id; IMPORT: or "" */
-	char to[IPC_IMAGE_NAME];   /* TAG: the new name */
+	char to[IPC_IMAGE_NAME];   /* TAG: the new name; BUILD: the image below, or its id */
 };
 
 enum ipc_snapshot_kind { IPC_SNAPSHOT_TAR, IPC_SNAPSHOT_DISK };

@@ -36,7 +36,7 @@ PROGRAMS = sorted(os.path.basename(path) for path in glob.glob(os.path.join(HERE
                   if not path.endswith("/check.mjs")) + ([] if ADAPTERS else ["e2b_bad_input.py"])
 SURVIVE = "e2b_survive.mjs"  # in two parts, between which the daemon is killed
 DOCKER = "docker.mjs"  # over the socket of a second daemon, with an image of its own
-IMAGES = "images.mjs"  # with images that are imported before
+IMAGES = "images.mjs", "templates.mjs"  # with images that are imported before
 PROVIDER = "provider.mjs"  # a second daemon has its sandboxes run by the first
 TLS = "tls.mjs"  # in the laboratory, where the daemon has a domain
 SECRETS = "secrets.mjs"  # in a sandbox in the laboratory
@@ -249,7 +249,7 @@ def run_network(program):
 def host_image():
     """An image with a few programs of the host, as docker save writes it."""
     files = set()
-    for name in ("bash", "cat", "id", "stat", "touch", "chown", "rm", "ls"):
+    for name in ("sh", "bash", "cat", "id", "stat", "touch", "chown", "rm", "ls", "sleep"):
         path = os.path.realpath(shutil.which(name))
         files.add((path, "/bin/" + name))
         for lib in re.findall(r"(/\S+) \(0x", subprocess.run(["ldd", path], capture_output=True, text=True).stdout):
@@ -283,7 +283,7 @@ def run_docker(program):
 
 
 def run_images(daemon, env, program):
-    env["ROOT_API_KEY"] = daemon.token("images-root", "--e2b", "--root")
+    env["ROOT_API_KEY"] = daemon.token(program + "-root", "--e2b", "--root")
     archive = host_image()
     for key in (env["E2B_API_KEY"], env["ROOT_API_KEY"]):
         made = daemon.put("/v1/images", archive, token=key)
@@ -304,7 +304,7 @@ def run(daemon, program):
     if program == TLS:
         return run_tls(program)
     env = environment(daemon, program.split(".")[0])
-    if program == IMAGES:
+    if program in IMAGES:
         return run_images(daemon, env, program)
     if program == PROVIDER:
         return run_provider(daemon, env, program)

@@ -371,14 +371,16 @@ void docker_image_create(struct exchange *x)
 	}
 	name = joined_name(x, source ? "repo" : "fromImage");
 	if (name && source)
-		work(x, &(struct image_wish){IMAGE_JOB_IMPORT, name, NULL}, name, 0, finish_import);
+		work(x, &(struct image_wish){.job = IMAGE_JOB_IMPORT, .name = name}, name, 0,
+		     finish_import);
 	else if (name)
-		work(x, &(struct image_wish){IMAGE_JOB_PULL, name, NULL}, name, 0, finish_pull);
+		work(x, &(struct image_wish){.job = IMAGE_JOB_PULL, .name = name}, name, 0,
+		     finish_pull);
 }
 
 void docker_image_load(struct exchange *x)
 {
-	work(x, &(struct image_wish){IMAGE_JOB_IMPORT, NULL, NULL}, "", 0, finish_load);
+	work(x, &(struct image_wish){.job = IMAGE_JOB_IMPORT}, "", 0, finish_load);
 }
 
 static bool has_image(struct exchange *x, const char *name)
@@ -394,12 +396,13 @@ static void tag_image(struct exchange *x, const char *name)
 	const char *to = has_image(x, name) ? joined_name(x, "repo") : NULL;
 
 	if (to)
-		work(x, &(struct image_wish){IMAGE_JOB_TAG, name, to}, name, 201, finish_empty);
+		work(x, &(struct image_wish){.job = IMAGE_JOB_TAG, .name = name, .to = to}, name,
+		     201, finish_empty);
 }
 
 static void get_archive(struct exchange *x, const char *name)
 {
-	work(x, &(struct image_wish){IMAGE_JOB_EXPORT, name, NULL}, name, 0, finish_empty);
+	work(x, &(struct image_wish){.job = IMAGE_JOB_EXPORT, .name = name}, name, 0, finish_empty);
 }
 
 static void get_archives(struct exchange *x, const char *unused)
@@ -418,7 +421,8 @@ static void get_archives(struct exchange *x, const char *unused)
 static void delete_image(struct exchange *x, const char *name)
 {
 	if (has_image(x, name))
-		work(x, &(struct image_wish){IMAGE_JOB_REMOVE, name, NULL}, name, 0, finish_delete);
+		work(x, &(struct image_wish){.job = IMAGE_JOB_REMOVE, .name = name}, name, 0,
+		     finish_delete);
 }
 
 static const struct image_route image_routes[] = {

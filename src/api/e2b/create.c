@@ -1,12 +1,15 @@
 /* Creates sandboxes: translates E2B's NewSandbox into the options of the manager. */
 #include "api/e2b/kernel_internal.h"
 
+#include "image/image.h"
 #include "policy/config.h"
+
+#define READY_MS 50000 /* clients wait for a minute */
 
 /* Built-in templates: the programs of the host, with the home and user of E2B. */
 static const char *const templates[] = {"base", "code-interpreter-v1", "code-interpreter-beta"};
 
-static bool is_builtin(const char *template)
+bool e2b_is_builtin(const char *template)
 {
 	for (size_t i = 0; i < ARRAY_LEN(templates); i++)
 		if (str_equal(templates[i], template))
@@ -15,21 +18,10 @@ static bool is_builtin(const char *template)
 }
 
 /* Every image of the operator's, and of the caller's own, is a template. */
-static bool is_image(const struct exchange *x, const char *template)
+bool e2b_is_image(const struct exchange *x, const char *template)
 {
 	return !str_equal(template, "host") &&
 	       manager_has_image(x->api->manager, &x->caller, template);
-}
-
-void e2b_alias(struct exchange *x)
-{
-	const char *alias = x->params[0];
-
-	if (is_builtin(alias) || is_image(x, alias))
-		exchange_json(x, 200,
-			      must_alloc(json_pack("{s:s,s:b}", "templateID", alias, "public", 1)));
-	else
-		e2b_fail(x, 404, "template \"%.80s\" not found", alias);
 }
 
 void e2b_unbuilt(struct exchange *x)
@@ -142,6 +134,34 @@ static bool may_be_root(const struct exchange *x)
 	return x->caller.root || !x->caller.token[0];
 }
 
+/* What the template's build has said of its sandboxes. The image is the caller's, so all of it is checked as a request's. */
+static int take_labels(const struct exchange *x, struct create_options *o, const char *template,
+		       struct err *e)
+{
+	const struct image_record *r = manager_record_of(x->api->manager, &x->caller, template);
+
+	if (!r || !r->template)
+		return 0;
+	if (r->workdir) {
+		if (spec_set(&o->spec, "workdir", r->workdir, e) < 0)
+			return -1;
+		json_object_set_new(o->door_data, "workdir", text_json_of(r->workdir));
+	}
+	if ((r->cpus && spec_set(&o->spec, "cpus", r->cpus, e) < 0) ||
+	    (r->memory && spec_set(&o->spec, "memory", r->memory, e) < 0))
+		return -1;
+	/* What is written may be kept in memory, and a template says nothing of disks. */
+	if (r->memory && o->spec.limits.disk_bytes > o->spec.limits.memory_bytes)
+		o->spec.limits.disk_bytes = o->spec.limits.memory_bytes / 2;
+	if (r->ready)
+		json_object_set_new(o->door_data, "ready", text_json_of(r->ready));
+	if (r->start) {
+		list_add(&o->services, r->start);
+		snprintf(o->services_user, sizeof(o->services_user), "user");
+	}
+	return 0;
+}
+
 /*
  * E2B's default user is `user`, whatever the image says. With root inside, `user: "root"` is root: if the token has
  * the right, and the root is not the host's.
@@ -152,9 +172,11 @@ static int take_template(const struct exchange *x, struct create_options *o, con
 	o->keeps_user = true;
 	if (spec_set(&o->spec, "workdir", "/home/user", e) < 0)
 		return -1;
-	if (is_builtin(template) || !is_image(x, template))
+	if (e2b_is_builtin(template) || !e2b_is_image(x, template))
 		return 0;
 	if (may_be_root(x) && spec_set(&o->spec, "user", "root", e) < 0)
+		return -1;
+	if (take_labels(x, o, template, e) < 0)
 		return -1;
 	return spec_set(&o->spec, "image", template, e);
 }
@@ -213,7 +235,64 @@ static const struct {
 	{"/usr/bin/python3", true},
 };
 
+/* ---- the ready command of its template ---- */
+
+static void never_ready(void *arg, struct sandbox *s, const struct err *e)
+{
+	e2b_fail(arg, 500, "the ready command of the template did not succeed within %d s",
+		 READY_MS / 1000);
+}
+
+static void answer_newborn(struct newborn *b);
+
+static void ready_ended(void *arg, const struct outcome *o)
+{
+	struct newborn *b = arg;
+	struct sandbox *s = e2b_running(b->x->api, b->id);
+
+	if (s && (o->signal || o->exit_code))
+		sandbox_destroy(s, &b->x->caller, never_ready, b->x);
+	else
+		answer_newborn(b);
+}
+
+static void ready_failed(void *arg, const struct err *e)
+{
+	struct newborn *b = arg;
+
+	exchange_error(b->x, e);
+}
+
+/* Tried again and again: it may be about something that its start command makes. */
+static void await_ready(struct newborn *b, struct sandbox *s)
+{
+	static const char script[] =
+		"sh=/bin/sh; [ -x /bin/bash ] && sh=/bin/bash; "
+		"until $sh -c \"$0\" >/dev/null 2>&1; do sleep 0.1 2>/dev/null || sleep 1; done";
+	static const struct exec_ops ops = {.on_exit = ready_ended, .on_error = ready_failed};
+	const char *const argv[] = {"/bin/sh", "-c", script, e2b_data_text(s, "ready"), NULL};
+	struct exec_request r = {.user = "user",
+				 .cwd = e2b_data_text(s, "workdir"),
+				 .tag = E2B_HIDDEN_TAG "ready",
+				 .timeout_ms = READY_MS,
+				 .no_stdin = true};
+
+	list_add_all(&r.argv, argv);
+	exec_start(s, &b->x->caller, &r, &ops, b);
+	list_done(&r.argv);
+}
+
 static void reply_newborn(struct newborn *b)
+{
+	struct sandbox *s = e2b_running(b->x->api, b->id);
+
+	if (s && *e2b_data_text(s, "ready"))
+		await_ready(b, s);
+	else
+		answer_newborn(b);
+}
+
+static void answer_newborn(struct newborn *b)
 {
 	struct exchange *x = b->x;
 	struct sandbox *s = manager_find_any(x->api->manager, b->id);
@@ -330,19 +409,21 @@ static void create_from_snapshot(void *arg, json_t *value, const struct err *e)
 
 void e2b_create(struct exchange *x)
 {
-	const char *template = json_string_value(json_object_get(x->json, "templateID"));
+	const char *asked = json_string_value(json_object_get(x->json, "templateID"));
+	auto_free char *template = NULL;
 	struct create_options *o;
 	struct err e = {0};
 
-	if (!json_is_object(x->json) || !template || !*template || strlen(template) > 200) {
+	if (!json_is_object(x->json) || !asked || !*asked || strlen(asked) > 200) {
 		e2b_fail(x, 400, "templateID: is missing or not a template's name");
 		return;
 	}
+	template = e2b_image_of(x, asked);
 	o = exchange_attach(x, sizeof(*o), options_done);
 	create_options_for(o, x->api->manager, &x->caller);
 	if (read_request(x, o, template, &e) < 0)
 		exchange_error(x, &e);
-	else if (is_builtin(template) || is_image(x, template))
+	else if (e2b_is_builtin(template) || e2b_is_image(x, template))
 		make_sandbox(x);
 	else
 		manager_own_snapshots(x->api->manager, &x->caller, create_from_snapshot, x);

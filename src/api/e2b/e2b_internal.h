@@ -25,6 +25,7 @@ struct e2b_state {
 	struct polled_watch *watchers;
 	size_t watcher_count;
 	struct kernel_set *kernel_sets;
+	struct template_build *builds; /* newest first (builds.c) */
 };
 struct e2b_state *e2b_state_of(struct api *api);
 
@@ -77,9 +78,17 @@ void e2b_control(struct exchange *x);
 
 typedef void e2b_route_call(struct exchange *x);
 e2b_route_call e2b_create, e2b_list, e2b_metrics_many, e2b_snapshots, e2b_snapshot_delete,
-	e2b_alias, e2b_unbuilt, e2b_secrets, e2b_secret_create, e2b_secret_update, e2b_secret_get,
-	e2b_secret_delete;
+	e2b_alias, e2b_unbuilt, e2b_templates, e2b_template_tags, e2b_template_delete,
+	e2b_template_publish, e2b_tags_assign, e2b_tags_remove, e2b_build_request, e2b_build_start,
+	e2b_build_status, e2b_build_files, e2b_build_upload, e2b_secrets, e2b_secret_create,
+	e2b_secret_update, e2b_secret_get, e2b_secret_delete;
 e2b_control_call e2b_metrics, e2b_network, e2b_snapshot, e2b_fork;
+/* Does it show the host's programs? */
+bool e2b_is_builtin(const char *template);
+/* Is it an image of the caller's, or one that the operator offers? */
+bool e2b_is_image(const struct exchange *x, const char *template);
+/* The image that a template's id or name stands for. The caller frees it. */
+char *e2b_image_of(struct exchange *x, const char *template);
 /* The id of the snapshot that a template's name stands for, among those of the manager; NULL: none. */
 const char *e2b_snapshot_id(const json_t *snapshots, const char *template);
 /* A member of a body: a number of seconds, dflt if it is absent. -1 with e. */

@@ -200,7 +200,9 @@ static int read_start(struct process_stream *w, struct exec_request *r, struct s
 		return -1;
 	if (cwd && *cwd && !(w->cwd = e2b_path(cwd, q->user, e)))
 		return -1;
-	r->cwd = w->cwd ? w->cwd : "/home/user";
+	r->cwd = w->cwd				? w->cwd
+		 : *e2b_data_text(s, "workdir") ? e2b_data_text(s, "workdir")
+						: "/home/user";
 	r->user = q->user;
 	r->keep = true;
 	r->no_stdin = json_is_false(json_object_get(q->in, "stdin")) && !r->tty;

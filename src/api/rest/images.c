@@ -143,13 +143,14 @@ void v1_image_pull(struct exchange *x)
 	a->streams = exchange_accepts(x, "text/event-stream");
 	if (a->streams)
 		sse_open(&a->sse, x);
-	work(a, &(struct image_wish){IMAGE_JOB_PULL, body_text(x->json, "name"), NULL});
+	work(a, &(struct image_wish){.job = IMAGE_JOB_PULL, .name = body_text(x->json, "name")});
 }
 
 void v1_image_tag(struct exchange *x)
 {
-	work(answer_new(x, 201), &(struct image_wish){IMAGE_JOB_TAG, body_text(x->json, "image"),
-						      body_text(x->json, "name")});
+	work(answer_new(x, 201), &(struct image_wish){.job = IMAGE_JOB_TAG,
+						      .name = body_text(x->json, "image"),
+						      .to = body_text(x->json, "name")});
 }
 
 static void remove_images(struct exchange *x, enum ipc_image_job job, const char *image)
@@ -157,7 +158,7 @@ static void remove_images(struct exchange *x, enum ipc_image_job job, const char
 	struct image_answer *a = answer_new(x, 200);
 
 	a->removed = json_pack("{s:i,s:i,s:i}", "images", 0, "layers", 0, "bytes", 0);
-	work(a, &(struct image_wish){job, image, NULL});
+	work(a, &(struct image_wish){.job = job, .name = image});
 }
 
 void v1_image_delete(struct exchange *x)
@@ -176,7 +177,7 @@ void v1_image_prune(struct exchange *x)
 void v1_image_import(struct exchange *x)
 {
 	work(answer_new(x, 201),
-	     &(struct image_wish){IMAGE_JOB_IMPORT, exchange_arg(x, "name"), NULL});
+	     &(struct image_wish){.job = IMAGE_JOB_IMPORT, .name = exchange_arg(x, "name")});
 }
 
 void v1_image_export(struct exchange *x)
@@ -184,5 +185,6 @@ void v1_image_export(struct exchange *x)
 	const char *image = wanted_image(x);
 
 	if (image)
-		work(answer_new(x, 200), &(struct image_wish){IMAGE_JOB_EXPORT, image, NULL});
+		work(answer_new(x, 200),
+		     &(struct image_wish){.job = IMAGE_JOB_EXPORT, .name = image});
 }

@@ -1,7 +1,7 @@
 /*
  * `cloche image-step FD UID:GID [OPTIONS of run] -- COMMAND`: one RUN of an image that is built. Another program of
  * cloche starts it, with fds from FD on: cloche-guest; a pipe for the layer and the paths that are left out of
- * it; the same for what is kept in caches, or /dev/null. Then come files that are shown, each a memfd with a path in
+ * it; the same for what is kept in caches, or /dev/null; the rules of the network, or /dev/null. Then come files that are shown, each a memfd with a path in
  * its first line, which are left out of the layer by their paths.
  */
 #include "cli/cli.h"
@@ -13,9 +13,17 @@
 #define FILES_MAX 64
 #define FILE_MAX (1u << 20)
 
-enum { STEP_GUEST, STEP_LAYER, STEP_LAYER_PATHS, STEP_CACHE, STEP_CACHE_PATHS, STEP_FILES };
+enum {
+	STEP_GUEST,
+	STEP_LAYER,
+	STEP_LAYER_PATHS,
+	STEP_CACHE,
+	STEP_CACHE_PATHS,
+	STEP_RULES,
+	STEP_FILES
+};
 
-static int take_step_fds(int first, struct root_saving *s, struct err *e)
+static int take_step_fds(int first, struct sandbox_request *r, struct root_saving *s, struct err *e)
 {
 	struct stat st;
 
@@ -27,6 +35,8 @@ static int take_step_fds(int first, struct root_saving *s, struct err *e)
 	s->parts[1] = (struct saved_part){first + STEP_CACHE, first + STEP_CACHE_PATHS};
 	if (fstat(s->parts[1].to, &st) == 0 && S_ISCHR(st.st_mode))
 		s->parts[1].to = -1;
+	if (fstat(first + STEP_RULES, &st) == 0 && S_ISREG(st.st_mode))
+		r->net_rules = first + STEP_RULES;
 	return 0;
 }
 
@@ -83,7 +93,7 @@ int cmd_image_step(int argc, char **argv)
 	}
 	spec_init(&s);
 	first = options_parse(&s, argc - 2, argv + 2, &o, &e);
-	if (first < 0 || take_step_fds(atoi(argv[1]), &saving, &e) < 0 ||
+	if (first < 0 || take_step_fds(atoi(argv[1]), &request, &saving, &e) < 0 ||
 	    read_step_files(atoi(argv[1]), files, &request.file_count, &e) < 0 ||
 	    spec_finish(&s, &e) < 0)
 		return cli_fail_spec(&s, &e);

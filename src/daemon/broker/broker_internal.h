@@ -297,6 +297,9 @@ void box_announce(struct box *b);
 void box_destroy(struct box *b, struct requester who);
 
 /* ---- requests.c ---- */
+/* May the owner build images, with commands that are root inside and have these limits? */
+int request_check_build(const struct daemon *d, const char *owner, const struct limits *l,
+			struct err *e);
 broker_request box_request_boot, box_request_connect, box_request_destroy, box_request_pause,
 	box_request_update, box_request_stats;
 
@@ -320,6 +323,9 @@ void row_remove(const struct box *b);
 
 /* ---- network.c: what a box may reach; <runtime>/boxes/ID.net ---- */
 broker_request network_request, network_request_answer;
+/* The operator's and the owner's stages, and that of a trust level (-1: none), before those of a checked request. */
+int network_join(const struct daemon *d, const char *owner, int level, const void *request,
+		 struct buf *ret, struct err *e);
 /* Takes up the network that an earlier broker gave it. */
 void network_adopt(struct box *b);
 /* For a new instance of egress, or new listeners: the rules are made again, and egress gets everything. */

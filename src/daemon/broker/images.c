@@ -6,7 +6,9 @@
 #include "base/log.h"
 #include "daemon/broker/broker_internal.h"
 #include "daemon/broker/check.h"
+#include "image/build/recipe.h"
 #include "image/listing.h"
+#include "net/rules.h"
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -73,19 +75,23 @@ static bool came_with_snapshot(const struct daemon *d, const struct ipc_boot *bo
 	       str_equal(s.owner, boot->owner) && str_equal(s.image, boot->image);
 }
 
-int images_check(const struct daemon *d, const struct ipc_boot *boot, struct err *e)
+static int check_owned(const struct daemon *d, const char *owner, const char *image, struct err *e)
 {
 	struct image_refs refs;
 	bool may;
 
-	if (!image_is_digest(boot->image) || came_with_snapshot(d, boot))
-		return 0;
 	if (image_refs_read(&d->images, &refs, e) < 0)
 		return -1;
-	may = may_have(d, &refs, boot->owner, boot->image + strlen("sha256:"));
+	may = may_have(d, &refs, owner, image + strlen("sha256:"));
 	image_refs_done(&refs);
-	return may ? 0
-		   : err_field(e, ERR_NOT_FOUND, "image", "image: there is no '%s'", boot->image);
+	return may ? 0 : err_field(e, ERR_NOT_FOUND, "image", "image: there is no '%s'", image);
+}
+
+int images_check(const struct daemon *d, const struct ipc_boot *boot, struct err *e)
+{
+	if (!image_is_digest(boot->image) || came_with_snapshot(d, boot))
+		return 0;
+	return check_owned(d, boot->owner, boot->image, e);
 }
 
 /* ---- uses ---- */
@@ -322,11 +328,9 @@ static int find_room(const struct daemon *d, const char *owner, uint64_t *ret, s
 	return 0;
 }
 
-/* ---- processes ---- */
-
 static bool adds(enum ipc_image_job job)
 {
-	return job == IMAGE_JOB_PULL || job == IMAGE_JOB_IMPORT || job == IMAGE_JOB_TAG;
+	return job < IMAGE_JOB_EXPORT || job == IMAGE_JOB_TAG;
 }
 
 static int check_registry(const struct daemon *d, const char *name, struct err *e)
@@ -343,6 +347,29 @@ static int check_registry(const struct daemon *d, const char *name, struct err *
 			 "name: the operator does not let the daemon pull from %s "
 			 "(image_store.registries)",
 			 r.registry);
+}
+
+static bool has_name(const struct daemon *d, const char *owner, const char *text)
+{
+	struct image_reference name;
+	struct image_refs refs;
+	struct err ignored;
+	bool has;
+
+	if (image_reference_parse(text, &name, &ignored) < 0 ||
+	    image_refs_read(&d->images, &refs, &ignored) < 0)
+		return false;
+	has = image_refs_find(&refs, store_owner(owner), name.name) != NULL;
+	image_refs_done(&refs);
+	return has;
+}
+
+/* What an image is built from: one that the owner has, or one to be pulled. */
+static int check_base(const struct daemon *d, const struct ipc_image *i, struct err *e)
+{
+	if (image_is_digest(i->to))
+		return check_owned(d, i->owner, i->to, e);
+	return has_name(d, i->owner, i->to) ? 0 : check_registry(d, i->to, e);
 }
 
 static int check_jobs(const struct daemon *d, const struct ipc_image *i, struct err *e)
@@ -371,18 +398,74 @@ static int check_request(const struct daemon *d, const struct ipc_image *i, uint
 		return -1;
 	if (i->job == IMAGE_JOB_PULL && check_registry(d, i->name, e) < 0)
 		return -1;
+	if (i->job == IMAGE_JOB_BUILD && check_base(d, i, e) < 0)
+		return -1;
 	return adds((enum ipc_image_job)i->job) ? find_room(d, i->owner, ret_room, e) : 0;
 }
 
-/* In the child. All other fds are close-on-exec. */
+/* ---- what comes along with a build ---- */
+
+/* A copy of the front's memfd: nobody changes it while it is judged. */
+static int read_recipe(int fd, char **ret, size_t *ret_len, struct err *e)
+{
+	if (fd >= 0 && fcntl(fd, F_GET_SEALS) >= 0 && lseek(fd, 0, SEEK_SET) >= 0 &&
+	    io_read_whole(fd, IMAGE_PLAN_MAX, ret, ret_len) == 0)
+		return 0;
+	return err_set(e, ERR_INVALID, "a build without a recipe");
+}
+
+static int check_recipe(const struct daemon *d, const char *owner, const struct recipe_head *h,
+			size_t len, struct err *e)
+{
+	if (len < sizeof(*h) || len - sizeof(*h) < h->rules_size)
+		return err_set(e, ERR_INVALID, "a recipe that is too short");
+	return request_check_build(d, owner, &h->limits, e);
+}
+
+/* The recipe with the network that the owner may have. Returns a file. */
+static int judge_recipe(const struct daemon *d, const char *owner, struct err *e)
+{
+	auto_free char *bytes = NULL, *request = NULL;
+	auto_buf struct buf rules = {0};
+	auto_close int fd = -1;
+	struct recipe_head head;
+	const char *steps;
+	size_t len;
+
+	if (read_recipe(d->front.request_fd, &bytes, &len, e) < 0)
+		return -1;
+	memcpy(&head, bytes, len < sizeof(head) ? len : sizeof(head));
+	if (check_recipe(d, owner, &head, len, e) < 0)
+		return -1;
+	/* Rules are read at addresses that fit them. */
+	request = must_alloc(malloc(head.rules_size + 1));
+	memcpy(request, bytes + sizeof(head), head.rules_size);
+	steps = bytes + sizeof(head) + head.rules_size;
+	len -= (size_t)(steps - bytes);
+	if (net_policy_check(request, head.rules_size, e) < 0 ||
+	    network_join(d, owner, -1, request, &rules, e) < 0)
+		return -1;
+	head.rules_size = net_policy_mode(buf_head(&rules)) == NET_NONE ? 0 : (uint32_t)rules.len;
+	fd = memfd_create("recipe", MFD_CLOEXEC);
+	if (fd < 0 || io_write_all(fd, &head, sizeof(head)) < 0 ||
+	    io_write_all(fd, buf_head(&rules), head.rules_size) < 0 ||
+	    io_write_all(fd, steps, len) < 0 || lseek(fd, 0, SEEK_SET) < 0)
+		return err_sys(e, "cannot hand over a recipe");
+	return take_fd(&fd);
+}
+
+/* ---- processes ---- */
+
+/* In the child. All other fds are close-on-exec. recipe -1: there is none. */
 static void exec_job(const struct daemon *d, const struct ipc_image *i, uint64_t room, int sock,
-		     int config)
+		     int config, int recipe)
 {
 	char job[8], bytes[24];
 	char *argv[] = {
 		"cloched", "role",	    "image",	   job, (char *)store_owner(i->owner),
 		bytes,	   (char *)i->name, (char *)i->to, NULL};
-	int lifted[] = {fcntl(sock, F_DUPFD_CLOEXEC, 64), fcntl(config, F_DUPFD_CLOEXEC, 64)};
+	int lifted[] = {fcntl(sock, F_DUPFD_CLOEXEC, 64), fcntl(config, F_DUPFD_CLOEXEC, 64),
+			recipe < 0 ? -1 : fcntl(recipe, F_DUPFD_CLOEXEC, 64)};
 	int self = fcntl(d->self, F_DUPFD_CLOEXEC, 64);
 	sigset_t none;
 
@@ -392,25 +475,31 @@ static void exec_job(const struct daemon *d, const struct ipc_image *i, uint64_t
 	snprintf(bytes, sizeof(bytes), "%llu", (unsigned long long)room);
 	sigemptyset(&none);
 	sigprocmask(SIG_SETMASK, &none, NULL);
-	if (dup2(lifted[0], 3) >= 0 && dup2(lifted[1], 4) >= 0)
+	if (dup2(lifted[0], 3) >= 0 && dup2(lifted[1], 4) >= 0 &&
+	    (recipe < 0 || dup2(lifted[2], 5) >= 0))
 		syscall(SYS_execveat, self, "", argv, environ, AT_EMPTY_PATH);
 	_exit(125);
 }
 
 static int start_job(struct daemon *d, const struct ipc_image *i, uint64_t room, struct err *e)
 {
-	auto_close int config = config_write(d->config, e);
+	auto_close int config = config_write(d->config, e), recipe = -1;
 	struct image_job *j;
 	int pair[2];
 	pid_t pid;
 
 	if (config < 0)
 		return -1;
+	if (i->job == IMAGE_JOB_BUILD) {
+		recipe = judge_recipe(d, i->owner, e);
+		if (recipe < 0)
+			return -1;
+	}
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0)
 		return err_sys(e, "cannot create a socket pair");
 	pid = fork();
 	if (pid == 0)
-		exec_job(d, i, room, pair[1], config);
+		exec_job(d, i, room, pair[1], config, recipe);
 	close(pair[1]);
 	if (pid < 0) {
 		close(pair[0]);

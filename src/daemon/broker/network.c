@@ -86,26 +86,32 @@ static void take_used(struct net_policy *p, const struct egress_meter *used)
 	p->budget.connections = (uint32_t)left(p->budget.connections, used->connections);
 }
 
+int network_join(const struct daemon *d, const char *owner, int level, const void *request,
+		 struct buf *ret, struct err *e)
+{
+	struct net_policy_maker *m = net_policy_new();
+	auto_buf struct buf front = {0};
+	int mode = net_policy_mode(request), rc;
+
+	rc = add_operator(m, &d->config->network, mode, e);
+	if (rc == 0 && owner[0])
+		rc = add_owner(d, m, owner, mode, e);
+	if (level >= 0)
+		net_policy_ceiling(m, NET_BY_TRUST, trust_net(level), false, mode);
+	if (rc == 0)
+		rc = net_policy_write(m, &front, e);
+	net_policy_free(m);
+	return rc < 0 ? -1 : net_policy_join(buf_head(&front), request, ret, e);
+}
+
 /* Puts all stages together. */
 static int judge(struct box *b, struct err *e)
 {
 	struct box_net *n = b->net;
-	struct net_policy_maker *m = net_policy_new();
-	auto_buf struct buf front = {0};
-	const char *owner = b->i.info.owner;
-	int request = net_policy_mode(n->request), rc;
+	int rc;
 
 	buf_drop(&n->rules, n->rules.len);
-	rc = add_operator(m, &b->d->config->network, request, e);
-	if (rc == 0 && owner[0])
-		rc = add_owner(b->d, m, owner, request, e);
-	if (agent_level_of(b) >= 0)
-		net_policy_ceiling(m, NET_BY_TRUST, trust_net(agent_level_of(b)), false, request);
-	if (rc == 0)
-		rc = net_policy_write(m, &front, e);
-	net_policy_free(m);
-	if (rc == 0)
-		rc = net_policy_join(buf_head(&front), n->request, &n->rules, e);
+	rc = network_join(b->d, b->i.info.owner, agent_level_of(b), n->request, &n->rules, e);
 	if (rc == 0)
 		take_used((struct net_policy *)(void *)buf_head(&n->rules), &n->before);
 	else

@@ -78,6 +78,14 @@ static int check_root(const struct daemon *d, const char *owner, struct err *e)
 			       "got it");
 }
 
+int request_check_build(const struct daemon *d, const char *owner, const struct limits *l,
+			struct err *e)
+{
+	if (check_limits(l, d->config, e) < 0 || check_token(d, owner, l, e) < 0)
+		return -1;
+	return check_root(d, owner, e);
+}
+
 /* Counted apart: sandboxes that clients keep, those for one run, and those of the pool. */
 enum kind { KIND_KEPT, KIND_TRANSIENT, KIND_POOL, KIND_COUNT };
 

@@ -14,6 +14,7 @@ struct service {
 	struct service *next;
 	struct guest *g;
 	char *line;
+	char user[GUEST_MAX_USER];
 	uint32_t eid; /* of the command that runs, or has ended */
 	int64_t begun_ns;
 	uint64_t wait_ms;
@@ -42,6 +43,7 @@ static void service_start(void *arg)
 	a->flags = GUEST_EXEC_SHELL | GUEST_EXEC_NO_STDIN | GUEST_EXEC_BACKGROUND;
 	snprintf(a->tag, sizeof(a->tag), "service");
 	list_add(&a->argv, s->line);
+	memcpy(a->user, s->user, sizeof(a->user));
 	exec_args_set_cwd(s->g, a);
 	s->begun_ns = now_ns();
 	c = command_start(s->g, a, NULL);
@@ -80,8 +82,14 @@ bool services_request(struct guest *g, struct guest_stream *stream, struct unpac
 {
 	auto_list struct list lines = {0};
 	struct service **last = &g->services;
+	char user[GUEST_MAX_USER] = "";
 
-	if (!command_unpack_list(u, &lines) || !unpack_is_done(u))
+	if (!command_unpack_list(u, &lines))
+		return false;
+	/* Without it they are the sandbox's own user's. */
+	if (!unpack_is_done(u))
+		unpack_str(u, user, sizeof(user));
+	if (!unpack_is_done(u) || !env_knows_user(user))
 		return false;
 	services_stop(g);
 	for (size_t i = 0; i < lines.count; i++) {
@@ -90,6 +98,7 @@ bool services_request(struct guest *g, struct guest_stream *stream, struct unpac
 		*s = (struct service){
 			.g = g, .line = str_copy(lines.items[i]), .wait_ms = FIRST_MS / 2};
 		s->again = (struct loop_timer){.call = service_start, .arg = s};
+		memcpy(s->user, user, sizeof(user));
 		*last = s;
 		last = &s->next;
 		service_start(s);

@@ -23,6 +23,13 @@ static bool look_up(struct build *b, int view, const char *kind, const char *nam
 	       ret->len > 0;
 }
 
+bool build_has_account(struct build *b, int view, const char *name)
+{
+	auto_buf struct buf says = {0};
+
+	return look_up(b, view, "passwd", name, &says);
+}
+
 int build_account(struct build *b, int view, const char *text, struct account *ret, struct err *e)
 {
 	size_t len = strcspn(text, ":");

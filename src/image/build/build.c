@@ -121,9 +121,12 @@ static int find_image(struct build *b, const char *name, struct image *ret, stru
 					.is_plain = b->how->is_plain,
 					.made = nothing_made};
 
+	if (b->how->base && str_starts(name, "sha256:") &&
+	    str_equal(name + strlen("sha256:"), b->how->base))
+		return image_open(&b->maker->store, b->how->base, ret, e);
 	if (image_find(&b->maker->store, name, ret, e) == 0)
 		return 0;
-	if (e->kind != ERR_NOT_FOUND || image_pull(b->maker, &pull, e) < 0)
+	if (e->kind != ERR_NOT_FOUND || b->how->is_closed || image_pull(b->maker, &pull, e) < 0)
 		return -1;
 	return image_find(&b->maker->store, name, ret, e);
 }
@@ -439,6 +442,7 @@ static const struct {
 	[BUILD_ONBUILD] = {step_onbuild, false},
 	[BUILD_STOPSIGNAL] = {step_stopsignal, false},
 	[BUILD_HEALTHCHECK] = {step_healthcheck, false},
+	[BUILD_ACCOUNT] = {build_step_account, true},
 };
 static_assert(ARRAY_LEN(kinds) == BUILD_KINDS, "one row for each kind");
 
@@ -458,6 +462,7 @@ static int tell_and_do(struct build *b, const struct build_step *s, struct err *
 		b->how->event(b->how->arg, &(struct build_event){.kind = BUILD_STEP,
 								 .number = b->number,
 								 .of = b->of,
+								 .origin = s->origin,
 								 .text = s->text});
 	if (do_step(b, s, e) == 0)
 		return 0;
@@ -512,6 +517,8 @@ static int finish(struct build *b, const struct stage *g, char hex[IMAGE_HEX + 1
 		return 0;
 	if (image_reference_parse(b->how->name, &name, e) < 0)
 		return -1;
+	if (b->maker->is_wanted && !b->maker->is_wanted())
+		return err_set(e, ERR_CONFLICT, "the build was given up");
 	return image_tag(&b->maker->store, name.name, hex, NULL, e);
 }
 

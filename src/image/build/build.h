@@ -33,12 +33,16 @@ enum build_kind {
 	BUILD_ONBUILD,
 	BUILD_STOPSIGNAL,
 	BUILD_HEALTHCHECK,
+	BUILD_INSTRUCTIONS,		    /* what follows is in no Dockerfile */
+	BUILD_ACCOUNT = BUILD_INSTRUCTIONS, /* a user of this name, if the image has none */
 	BUILD_KINDS,
 };
 
 struct build_step {
 	enum build_kind kind;
-	unsigned line; /* where it is written, for messages; 0: nowhere */
+	unsigned line;	 /* where it is written, for messages; 0: nowhere */
+	unsigned origin; /* the caller's own number for it, told with its events */
+	bool no_cache;	 /* it is done again */
 	bool is_exec; /* args are an argument vector (written as JSON); otherwise words, of RUN one text */
 	struct list flags; /* "from=base": without the dashes, variables not replaced yet */
 	struct list args;
@@ -65,7 +69,8 @@ enum build_event_kind { BUILD_STEP, BUILD_CACHED, BUILD_OUTPUT };
 struct build_event {
 	enum build_event_kind kind;
 	unsigned number, of; /* of the steps that are done, from 1 */
-	const char *text;    /* of the step; or output, len bytes of anything */
+	unsigned origin;
+	const char *text; /* of the step; or output, len bytes of anything */
 	size_t len;
 };
 
@@ -80,7 +85,12 @@ struct image_build {
 		*run_options; /* for each RUN, in pairs, as for `cloche run`: "--net", "allow" */
 	const char *launcher; /* path of cloche */
 	bool no_cache;
-	bool has_network;	    /* run_options give one */
+	bool has_network; /* run_options give one */
+	const struct buf
+		*rules; /* of that network, compiled (net/rules.h); NULL: run_options have them */
+	const char *
+		base; /* hexadecimal digits of an image that FROM may name besides the maker's own; or NULL */
+	bool is_closed;		    /* nothing is fetched from registries */
 	const struct list *mirrors; /* for FROM, see struct image_pull */
 	bool is_plain;
 	void (*event)(void *arg, const struct build_event *what);

@@ -71,9 +71,12 @@ struct account {
 };
 /* "USER", "USER:GROUP", by name or number, as the files of the view have them. */
 int build_account(struct build *b, int view, const char *text, struct account *ret, struct err *e);
+/* By name, or by number. */
+bool build_has_account(struct build *b, int view, const char *name);
 
 /* ---- the steps that make layers ---- */
 
 int build_step_run(struct build *b, const struct build_step *s, struct err *e);
 int build_step_copy(struct build *b, const struct build_step *s, struct err *e);
 int build_step_workdir(struct build *b, const struct build_step *s, struct err *e);
+int build_step_account(struct build *b, const struct build_step *s, struct err *e);

@@ -399,7 +399,7 @@ static const struct {
 			       {"interval", "timeout", "start-period", "start-interval",
 				"retries"}},
 };
-static_assert(ARRAY_LEN(forms) == BUILD_KINDS, "one form for each kind");
+static_assert(ARRAY_LEN(forms) == BUILD_INSTRUCTIONS, "one form for each kind");
 
 static int check_flags(const struct reader *r, const struct build_step *s, struct err *e)
 {
@@ -420,7 +420,7 @@ static int check_flags(const struct reader *r, const struct build_step *s, struc
 
 static int find_kind(const struct reader *r, const char *word, size_t len, struct err *e)
 {
-	for (int i = 0; i < BUILD_KINDS; i++)
+	for (int i = 0; i < BUILD_INSTRUCTIONS; i++)
 		if (strlen(build_kind_name(i)) == len &&
 		    strncasecmp(build_kind_name(i), word, len) == 0)
 			return i;

@@ -68,7 +68,7 @@ bool build_take_cached(struct build *b, const struct build_key *k, const struct 
 	char name[IMAGE_HEX + 1], hex[IMAGE_HEX + 1], created[UTC_TEXT];
 
 	name_of(k, name);
-	if (b->how->no_cache || !read_row(b, name, hex, created))
+	if (b->how->no_cache || s->no_cache || !read_row(b, name, hex, created))
 		return false;
 	build_config_put(&b->now->config.created, created);
 	add_layer(b, s, str_equal(hex, EMPTY) ? "" : hex);
@@ -76,6 +76,7 @@ bool build_take_cached(struct build *b, const struct build_key *k, const struct 
 		b->how->event(b->how->arg, &(struct build_event){.kind = BUILD_CACHED,
 								 .number = b->number,
 								 .of = b->of,
+								 .origin = s->origin,
 								 .text = s->text});
 	return true;
 }
@@ -114,7 +115,10 @@ int build_layer(struct build *b, int file, char hex[IMAGE_HEX + 1], struct err *
 
 int build_image(struct build *b, const struct list *layers, char hex[IMAGE_HEX + 1], struct err *e)
 {
-	return build_config_make(b->maker, &(struct build_config){.layers = *layers}, hex, e);
+	if (build_config_make(b->maker, &(struct build_config){.layers = *layers}, hex, e) < 0)
+		return -1;
+	list_add(&b->maker->loose, hex);
+	return 0;
 }
 
 int build_stage_image(struct build *b, struct err *e)

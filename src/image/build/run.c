@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 
 #define FIRST_FD 500 /* above all that this process has */
+#define GIVEN 6	     /* of them, before the files */
 /* The digest of a tar without entries. */
 #define EMPTY_TAR "5f70bf18a086007016e948b04aed3b82103a36bea41755b6cddfaf10ace3c6ef"
 
@@ -137,24 +138,37 @@ static int spawn(struct running *g, const int *given, size_t count, int out, str
 	return err_sys(e, "cannot run %s", argv.items[0]);
 }
 
+/* The rules of the network, or /dev/null. */
+static int rules_file(const struct run *r, int null)
+{
+	const struct buf *rules = r->no_network ? NULL : r->build->rules;
+	int fd = rules ? memfd_create("rules", MFD_CLOEXEC) : fcntl(null, F_DUPFD_CLOEXEC, 3);
+
+	if (fd >= 0 && rules && io_write_all(fd, buf_head(rules), rules->len) < 0)
+		close_fd(&fd);
+	return fd;
+}
+
 static int start(struct running *g, struct err *e)
 {
 	const struct run *r = g->run;
 	bool caches = r->cached.count > 0;
 	auto_close int left = paths_file(&r->left_out, NULL), taken = paths_file(NULL, &r->cached);
 	auto_close int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	auto_close int rules = rules_file(r, null);
 	int layer[2] = {-1, -1}, cache[2] = {-1, -1}, out[2] = {-1, -1}, rc;
-	auto_free int *given = must_alloc(calloc(5 + r->file_count, sizeof(*given)));
+	auto_free int *given = must_alloc(calloc(GIVEN + r->file_count, sizeof(*given)));
 
-	if (left < 0 || taken < 0 || null < 0 || pipe2(layer, O_CLOEXEC) < 0 ||
+	if (left < 0 || taken < 0 || null < 0 || rules < 0 || pipe2(layer, O_CLOEXEC) < 0 ||
 	    pipe2(cache, O_CLOEXEC) < 0 || pipe2(out, O_CLOEXEC) < 0)
 		return err_sys(e, "cannot make a pipe");
 	memcpy(given,
-	       (const int[]){r->maker->guest, layer[1], left, caches ? cache[1] : null, taken},
-	       5 * sizeof(*given));
+	       (const int[GIVEN]){r->maker->guest, layer[1], left, caches ? cache[1] : null, taken,
+				  rules},
+	       GIVEN * sizeof(*given));
 	for (size_t i = 0; i < r->file_count; i++)
-		given[5 + i] = r->files[i].memfd;
-	rc = spawn(g, given, 5 + r->file_count, out[1], e);
+		given[GIVEN + i] = r->files[i].memfd;
+	rc = spawn(g, given, GIVEN + r->file_count, out[1], e);
 	close(layer[1]);
 	close(cache[1]);
 	close(out[1]);
@@ -242,7 +256,9 @@ static int end(struct running *g, struct err *e)
 	return err_set(e, ERR_INVALID, "the command failed with exit status %d%s",
 		       WEXITSTATUS(status),
 		       WEXITSTATUS(status) != 125 && (r->no_network || !r->build->has_network)
-			       ? " (it had no network; --net and --allow give it one)"
+			       ? r->build->is_closed ? " (it had no network)"
+						     : " (it had no network; --net and "
+						       "--allow give it one)"
 			       : "");
 }
 

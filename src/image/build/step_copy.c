@@ -1,4 +1,4 @@
-/* COPY, ADD and WORKDIR: layers of files. */
+/* COPY, ADD, WORKDIR and accounts: layers of files. */
 #include "image/build/build_internal.h"
 
 #include "image/build/expand.h"
@@ -221,6 +221,86 @@ int build_step_workdir(struct build *b, const struct build_step *s, struct err *
 			rc = add_filled(b, s, &f, e);
 		else if (rc == 0)
 			build_config_history(&b->now->config, s->text, true);
+	}
+	end_filling(&f);
+	return rc;
+}
+
+/* ---- accounts ---- */
+
+#define USUAL_ID 1000 /* of "user", as in every sandbox */
+#define TRIES 64
+#define FILE_MAX (1u << 20)
+
+static int choose_id(struct build *b, int view, const char *name, unsigned *ret, struct err *e)
+{
+	char number[12];
+
+	*ret = USUAL_ID;
+	for (unsigned i = 1; !str_equal(name, "user"); i++) {
+		*ret = USUAL_ID + i;
+		snprintf(number, sizeof(number), "%u", *ret);
+		if (!build_has_account(b, view, number))
+			return 0;
+		if (i == TRIES)
+			return err_set(e, ERR_LIMIT, "the image has too many users");
+	}
+	return 0;
+}
+
+/* The file with one line more. */
+static int add_line(struct filling *f, const char *path, char *line, struct err *e)
+{
+	auto_free char *text = line;
+	auto_buf struct buf all = {0};
+
+	(void)!view_read(f->view, path + 1, FILE_MAX, &all);
+	if (all.len && buf_head(&all)[all.len - 1] != '\n')
+		buf_add(&all, "\n", 1);
+	buf_add(&all, text, strlen(text) + 1);
+	return copy_add_text(f->copy, buf_head(&all), path, path, false, e);
+}
+
+static int add_account(struct build *b, struct filling *f, const char *name, struct err *e)
+{
+	auto_free char *home = str_format("/home/%s", name);
+	bool has_bash = view_stat(f->view, "/bin/bash", &(struct stat){0}) ||
+			view_stat(f->view, "/usr/bin/bash", &(struct stat){0});
+	struct stat st;
+	unsigned id;
+	int rc;
+
+	if (choose_id(b, f->view, name, &id, e) < 0 ||
+	    add_line(f, "/etc/passwd",
+		     str_format("%s:x:%u:%u::%s:%s\n", name, id, id, home,
+				has_bash ? "/bin/bash" : "/bin/sh"),
+		     e) < 0 ||
+	    add_line(f, "/etc/group", str_format("%s:x:%u:\n", name, id), e) < 0)
+		return -1;
+	if (view_stat(f->view, home, &st))
+		return 0;
+	copy_own(f->copy, id, id, 0755);
+	rc = copy_add_directory(f->copy, home, false, e);
+	copy_own(f->copy, 0, 0, -1);
+	return rc;
+}
+
+int build_step_account(struct build *b, const struct build_step *s, struct err *e)
+{
+	auto_free char *name = expand_word(s->args.items[0], BUILD_VARIABLES(b), e);
+	struct filling f;
+	int rc = -1;
+
+	if (!name)
+		return -1;
+	if (start_filling(b, &f, e) == 0) {
+		/* Numbers, and names with a group, are the image's own business. */
+		if (!str_only(name, STR_LOWER STR_DIGITS "_-", 1, 31) ||
+		    strspn(name, STR_DIGITS) == strlen(name) || str_equal(name, "root") ||
+		    build_has_account(b, f.view, name))
+			rc = 0;
+		else if (add_account(b, &f, name, e) == 0)
+			rc = add_filled(b, s, &f, e);
 	}
 	end_filling(&f);
 	return rc;

@@ -21,6 +21,7 @@ static const char *const names[] = {
 	[BUILD_ONBUILD] = "ONBUILD",
 	[BUILD_STOPSIGNAL] = "STOPSIGNAL",
 	[BUILD_HEALTHCHECK] = "HEALTHCHECK",
+	[BUILD_ACCOUNT] = "ACCOUNT",
 };
 static_assert(ARRAY_LEN(names) == BUILD_KINDS, "one name for each kind");
 

@@ -300,7 +300,7 @@ static int import_archive(struct image_maker *m, const struct image_import *i, i
 
 	if (dir < 0)
 		return err_sys(e, "cannot open what was unpacked");
-	rc = import_known(m, i, dir, e);
+	rc = i->is_files ? 0 : import_known(m, i, dir, e);
 	return rc != 0 ? (rc < 0 ? -1 : 0) : import_root(m, i, &l, e);
 }
 

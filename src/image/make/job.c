@@ -22,6 +22,11 @@ static void say(const struct image_said *s, int fd)
 		_exit(1);
 }
 
+void image_job_say(const struct image_said *s)
+{
+	say(s, -1);
+}
+
 static void say_note(const char *text)
 {
 	struct image_said s = {.kind = IMAGE_SAID_NOTE};
@@ -41,7 +46,7 @@ static void say_progress(uint64_t done, uint64_t total)
 	say(&(struct image_said){.kind = IMAGE_SAID_PROGRESS, .done = done, .total = total}, -1);
 }
 
-static void say_made(const char *hex, const char *name)
+void image_job_say_made(const char *hex, const char *name)
 {
 	struct image_said s = {.kind = IMAGE_SAID_MADE};
 
@@ -74,7 +79,7 @@ static int pull(struct image_maker *m, const struct image_order *o, struct err *
 				     .mirrors = o->mirrors,
 				     .is_plain = o->is_plain,
 				     .auth_file = o->auth_file,
-				     .made = say_made};
+				     .made = image_job_say_made};
 
 	return image_pull(m, &p, e);
 }
@@ -97,8 +102,10 @@ static int open_pipe(bool reads, struct err *e)
 static int import(struct image_maker *m, const struct image_order *o, struct err *e)
 {
 	auto_close int from = open_pipe(true, e);
-	const struct image_import i = {
-		.from = "-", .name = *o->name ? o->name : NULL, .made = say_made};
+	const struct image_import i = {.from = "-",
+				       .name = *o->name ? o->name : NULL,
+				       .is_files = o->job == IMAGE_JOB_FILES,
+				       .made = image_job_say_made};
 
 	if (from < 0 || dup2(from, STDIN_FILENO) < 0)
 		return -1;
@@ -134,7 +141,7 @@ static int tag(struct image_store *s, const struct image_order *o, struct err *e
 		return -1;
 	rc = image_tag(s, name.name, i.hex, NULL, e);
 	if (rc == 0)
-		say_made(i.hex, name.name);
+		image_job_say_made(i.hex, name.name);
 	image_done(&i);
 	return rc;
 }
@@ -180,8 +187,9 @@ static void list_own(const struct image_store *s, struct list *ret)
 }
 
 /*
- * A name that has moved leaves its old image without one, and work that failed leaves layers: they would add up
- * beyond what the owner may have. Images that never had a name of the owner's are others' business.
+ * A name that has moved leaves its old image without one, a build leaves images of its first steps, and work that
+ * failed leaves layers: they would add up beyond what the owner may have. Images that are neither are others'
+ * business.
  */
 static void clean_up(const struct image_order *o, const struct list *before)
 {
@@ -236,11 +244,20 @@ static int with_store(const struct image_order *o, struct err *e)
 	return rc;
 }
 
-static int with_maker(const struct image_order *o, struct err *e)
+static int build(struct image_maker *m, const struct image_order *o, struct err *e)
+{
+	return o->build(m, o, e);
+}
+
+/* loose gets the images that have no name, and shall not stay. */
+static int with_maker(const struct image_order *o, struct list *loose, struct err *e)
 {
 	static int (*const jobs[])(struct image_maker * m, const struct image_order *o,
-				   struct err *e) = {
-		[IMAGE_JOB_PULL] = pull, [IMAGE_JOB_IMPORT] = import, [IMAGE_JOB_EXPORT] = export};
+				   struct err *e) = {[IMAGE_JOB_PULL] = pull,
+						     [IMAGE_JOB_IMPORT] = import,
+						     [IMAGE_JOB_FILES] = import,
+						     [IMAGE_JOB_BUILD] = build,
+						     [IMAGE_JOB_EXPORT] = export};
 	struct image_maker m = {.note = say_note,
 				.progress = say_progress,
 				.is_wanted = is_wanted,
@@ -251,6 +268,8 @@ static int with_maker(const struct image_order *o, struct err *e)
 
 	if (rc == 0)
 		rc = jobs[o->job](&m, o, e);
+	if (m.loose.count)
+		list_add_all(loose, (const char *const *)m.loose.items);
 	image_maker_close(&m);
 	return rc;
 }
@@ -258,8 +277,7 @@ static int with_maker(const struct image_order *o, struct err *e)
 int image_job_run(const struct image_order *o, int sock)
 {
 	struct image_said last = {.kind = IMAGE_SAID_DONE};
-	bool moves =
-		o->job == IMAGE_JOB_PULL || o->job == IMAGE_JOB_IMPORT || o->job == IMAGE_JOB_TAG;
+	bool moves = o->job < IMAGE_JOB_EXPORT || o->job == IMAGE_JOB_TAG;
 	auto_list struct list before = {0};
 	struct image_store s;
 	int rc;
@@ -270,7 +288,8 @@ int image_job_run(const struct image_order *o, int sock)
 		list_own(&s, &before);
 		image_store_close(&s);
 	}
-	rc = (o->job <= IMAGE_JOB_EXPORT ? with_maker : with_store)(o, &last.err);
+	rc = o->job <= IMAGE_JOB_EXPORT ? with_maker(o, &before, &last.err)
+					: with_store(o, &last.err);
 	if (rc < 0)
 		last.kind = IMAGE_SAID_FAILED;
 	if (moves)

@@ -14,6 +14,9 @@ enum image_said_kind {
 	IMAGE_SAID_PROGRESS,
 	IMAGE_SAID_MADE,
 	IMAGE_SAID_PRUNED,
+	IMAGE_SAID_STEP, /* of a build: done is its origin (0: none), total the length of the text */
+	IMAGE_SAID_CACHED, /* the same; it was done before */
+	IMAGE_SAID_OUTPUT, /* of its command; total: how many bytes */
 	IMAGE_SAID_DONE,   /* the last message, */
 	IMAGE_SAID_FAILED, /* or this */
 };
@@ -24,7 +27,7 @@ struct image_said {
 	uint64_t bytes;	      /* PRUNED */
 	char hex[IMAGE_HEX + 1];
 	char name[IPC_IMAGE_NAME]; /* MADE: or "" */
-	char text[256];
+	char text[1024];
 	struct err err;
 };
 
@@ -36,7 +39,17 @@ struct image_order {
 	const char *auth_file;
 	bool is_plain;
 	const char *worker, *guest; /* programs */
+	/* BUILD: */
+	int (*build)(struct image_maker *m, const struct image_order *o, struct err *e);
+	const char *launcher;
+	int recipe; /* file: image/build/recipe.h */
 };
+
+/* What comes along with BUILD, at most. */
+#define IMAGE_PLAN_MAX (3u << 20)
 
 /* The process ends with this status. */
 int image_job_run(const struct image_order *o, int sock);
+/* For work that is not done here. */
+void image_job_say(const struct image_said *s);
+void image_job_say_made(const char *hex, const char *name);

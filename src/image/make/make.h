@@ -27,6 +27,7 @@ struct image_maker {
 	struct list held; /* layers that the owner has */
 	bool knows_held;
 	unsigned made;
+	struct list loose; /* images without a name that a build has made, in hexadecimal digits */
 };
 
 /* Opens and locks the store. worker, guest (the path of cloche-guest): see above. */
@@ -42,6 +43,7 @@ const char *image_architecture(void);
 struct image_import {
 	const char *from; /* a path, "-" is stdin */
 	const char *name; /* or NULL */
+	bool is_files;	  /* whatever is in the tar, it is a root file system */
 	void (*made)(const char *hex, const char *name);
 };
 int image_import(struct image_maker *m, const struct image_import *i, struct err *e);

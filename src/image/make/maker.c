@@ -48,6 +48,7 @@ void image_maker_close(struct image_maker *m)
 	close_fd(&m->work);
 	close_fd(&m->guest);
 	list_done(&m->held);
+	list_done(&m->loose);
 	image_store_close(&m->store);
 }
 

@@ -1,7 +1,7 @@
 /* Parses manifests, configurations and indexes of images; they are JSON of strangers. */
 #include "image/worker/worker.h"
 
-#include "image/reference.h"
+#include "image/image.h"
 #include "image/worker/internal.h"
 
 #include <jansson.h>
@@ -157,6 +157,28 @@ static int put_config(const json_t *root, const char *arch, FILE *to)
 	put(to, "user", user && *user ? user : NULL);
 	fprintf(to, "platform %s/%s%c", os, architecture, 0);
 	put(to, "created", text_of(root, "created"));
+	return 0;
+}
+
+static int put_record(const json_t *root, const char *arch, FILE *to)
+{
+	static const struct {
+		const char *key, *label;
+	} labels[] = {{"template", IMAGE_LABEL_TEMPLATE},
+		      {"start", IMAGE_LABEL_START},
+		      {"ready", IMAGE_LABEL_READY},
+		      {"cpus", IMAGE_LABEL_CPUS},
+		      {"memory", IMAGE_LABEL_MEMORY}};
+	const json_t *own = json_object_get(json_object_get(root, "config"), "Labels");
+
+	if (put_config(root, arch, to) != 0)
+		return 1;
+	for (size_t i = 0; i < ARRAY_LEN(labels); i++) {
+		const char *text = text_of(own, labels[i].label);
+
+		if (text && strlen(text) <= IMAGE_LABEL_MAX)
+			put(to, labels[i].key, text);
+	}
 	return 0;
 }
 
@@ -322,7 +344,7 @@ int worker_parse_text(const char *kind, const char *arch, const char *text, size
 	static const struct {
 		const char *name;
 		int (*put)(const json_t *root, const char *arch, FILE *to);
-	} kinds[] = {{"manifest", put_manifest}, {"docker", put_docker}, {"config", put_config},
+	} kinds[] = {{"manifest", put_manifest}, {"docker", put_docker}, {"config", put_record},
 		     {"build", put_build},	 {"show", show},	 {"history", show_history}};
 	json_t *root;
 	int rc = 125;

@@ -430,6 +430,13 @@ static int own_places(const struct plan *p, int root, struct err *e)
 	return 0;
 }
 
+/* A template brings the files of its home. It must not depend on what is in the root, which a restart finds changed. */
+static bool has_home(const struct plan *p)
+{
+	return p->stored && p->stored->record.template && p->spec->root == ROOT_OVERLAY &&
+	       (p->as_root || p->rootless);
+}
+
 static int show_writable(const struct plan *p, int root, struct err *e)
 {
 	for (size_t i = 0; i < WRITABLE_WORKSPACE; i++) {
@@ -438,7 +445,8 @@ static int show_writable(const struct plan *p, int root, struct err *e)
 
 		if (p->saving && !place_is_beside_root(w))
 			continue;
-
+		if (has_home(p) && str_equal(w->shown, SANDBOX_HOME))
+			continue;
 		snprintf(shown, sizeof(shown), "root%s", w->shown);
 		if (p->image_is_host && mount_bind_bare(w->scratch, shown, 0, e) < 0)
 			return -1;

@@ -32,7 +32,8 @@ struct run_net {
 	pid_t pid;			   /* 0: not started */
 	int names;			   /* memfd: addresses that stand for names; -1: none yet */
 	unsigned starts, ended;
-	bool is_known; /* to egress: the sandbox was added */
+	bool are_given; /* the rules */
+	bool is_known;	/* to egress: the sandbox was added */
 	bool is_lost;
 	char *ca; /* PEM; NULL: there is none */
 };
@@ -112,12 +113,33 @@ static int add_learned(struct net_policy_maker *m, enum net_verdict verdict,
 	return 0;
 }
 
+/* Somebody else's stages are in them already. */
+static int take_rules(struct run_net *n, int file, struct err *e)
+{
+	auto_free char *bytes = NULL;
+	size_t len;
+
+	if (lseek(file, 0, SEEK_SET) < 0 || io_read_whole(file, NET_POLICY_MAX, &bytes, &len) < 0)
+		return err_sys(e, "cannot read the rules of the network");
+	if (net_policy_check(bytes, len, e) < 0)
+		return -1;
+	n->are_given = true;
+	buf_add(&n->rules, bytes, len);
+	return 0;
+}
+
 /* The rules of the spec and those that were learned. */
 static int compile(struct run_net *n, const struct sandbox_spec *s, struct err *e)
 {
-	struct net_policy_maker *m = net_policy_new();
-	int rc = net_from_spec(m, s, NET_BY_REQUEST, e);
+	struct net_policy_maker *m;
+	int rc;
 
+	if (n->are_given) {
+		take_used((struct net_policy *)(void *)buf_head(&n->rules), &n->before);
+		return 0;
+	}
+	m = net_policy_new();
+	rc = net_from_spec(m, s, NET_BY_REQUEST, e);
 	if (rc == 0 && (add_learned(m, NET_RULE_ALLOW, &n->ask.allow, e) < 0 ||
 			add_learned(m, NET_RULE_DENY, &n->ask.deny, e) < 0))
 		rc = -1;
@@ -438,8 +460,9 @@ int run_net_make(struct keeper *k, const struct sandbox_request *request, struct
 	k->network = n;
 	if (published_open(&n->published, &s->publish, e) < 0 ||
 	    attempts_open(&n->attempts, s->net_log, e) < 0 ||
-	    (s->net_asks && ask_open(&n->ask, e) < 0) || compile(n, s, e) < 0 ||
-	    run_secrets_read(&s->secrets, &n->secrets, e) < 0)
+	    (s->net_asks && ask_open(&n->ask, e) < 0) ||
+	    (request->net_rules && take_rules(n, request->net_rules, e) < 0) ||
+	    compile(n, s, e) < 0 || run_secrets_read(&s->secrets, &n->secrets, e) < 0)
 		return -1;
 	return refuse_double(s, &n->secrets, e);
 }
