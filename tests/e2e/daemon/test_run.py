@@ -247,7 +247,7 @@ class Batch(harness.Case):
         self.assertError(self.d.post("/v1/run/batch", {"tasks": [one], "budget": {"name": "a/b"}}), 400, "invalid", "name")
 
     def test_a_budget_ends_batches_beside_it(self):
-        slow = {"tasks": [{"shell": "sleep 60"}] * 2, "budget": {"name": "beside", "tasks": 1}}
+        slow = {"tasks": [{"shell": "sleep 60", "timeout": "8s"}] * 2, "budget": {"name": "beside", "tasks": 1}}
         with self.d.stream("POST", "/v1/run/batch", slow, {"Accept": "text/event-stream"}) as s:
             events = s.events()
             self.assertEqual(next(events)[0], "start")
