@@ -545,7 +545,20 @@ export interface components {
     }
     Volume: {
       name: string
+      kind: string
       read_only: boolean
+      id?: string
+      size_bytes?: number
+      encrypted?: boolean
+      created_at?: string
+      from?: string
+      shared?: boolean
+      sandboxes?: components['schemas']['VolumeUse'][]
+    }
+    VolumeUse: {
+      sandbox: string
+      path: string
+      writable: boolean
     }
     Volumes: {
       volumes: components['schemas']['Volume'][]
