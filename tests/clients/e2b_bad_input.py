@@ -188,8 +188,16 @@ def control_plane(box):
     is_api_error("create: too large", announce("/v2/sandboxes", 3 << 20), 413)
     is_api_error("names without denyOut", api("POST", "/v2/sandboxes",
                  {"templateID": "base", "network": {"allowOut": ["example.com"]}}), 400)
-    for wish in ({"network": {"egressProxy": {"address": "x"}}}, {"network": {"httpsPorts": [8443]}}, {"mcp": {"a": {}}},
-                 {"volumeMounts": [{"name": "a", "path": "/b"}]}):
+    for name, mounts, status in (
+            ("unknown", [{"name": "a", "path": "/b"}], 404), ("no path", [{"name": "a"}], 400),
+            ("unclean", [{"name": "a", "path": "/b/../c"}], 400), ("relative", [{"name": "a", "path": "b"}], 400),
+            ("not a list", {"name": "a"}, 400), ("too many", [{"name": "a", "path": "/%d" % i} for i in range(9)], 400),
+            ("twice", [{"name": "a", "path": "/b"}, {"name": "c", "path": "/b"}], 400)):
+        is_api_error("volumeMounts: " + name,
+                     api("POST", "/v2/sandboxes", {"templateID": "base", "volumeMounts": mounts}), status)
+    is_api_error("volume: no name", api("POST", "/volumes", {"name": 1}), 400)
+    is_api_error("volume: unknown", api("GET", "/volumes/none"), 404)
+    for wish in ({"network": {"egressProxy": {"address": "x"}}}, {"network": {"httpsPorts": [8443]}}, {"mcp": {"a": {}}}):
         is_api_error(f"create: {list(wish)[0]}",
                      api("POST", "/v2/sandboxes", {"templateID": "base", **wish}), 501)
     for query in ("limit=0", "limit=101", "limit=x", "order=up", "nextToken=zz", "startedAfter=now"):

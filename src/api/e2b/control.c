@@ -21,6 +21,15 @@ void e2b_empty(struct exchange *x)
 	exchange_reply(x, 204, NULL, "", 0);
 }
 
+void e2b_answer_empty(void *arg, json_t *value, const struct err *e)
+{
+	json_decref(value);
+	if (e)
+		exchange_error(arg, e);
+	else
+		e2b_empty(arg);
+}
+
 bool e2b_parse_time(const char *text, uint64_t *ret_ms)
 {
 	struct tm t = {0};
@@ -382,8 +391,12 @@ static const struct route routes[] = {
 	{"GET", "/templates/{id}/builds/{build}/status", e2b_build_status, SCOPE_RUN, BODY_NONE, 0,
 	 "How far a build is (E2B)", NULL},
 	{"POST", "/templates", e2b_unbuilt, 0, BODY_JSON, 0, "Builds a template (E2B)", NULL},
-	{"POST", "/volumes", e2b_unbuilt, 0, BODY_JSON, 0, "Makes a volume (E2B)", NULL},
-	{"GET", "/volumes", e2b_unbuilt, 0, BODY_NONE, 0, "Lists volumes (E2B)", NULL},
+	{"POST", "/volumes", e2b_volume_create, SCOPE_RUN, BODY_JSON, 0, "Makes a volume (E2B)",
+	 NULL},
+	{"GET", "/volumes", e2b_volumes, SCOPE_READ, BODY_NONE, 0, "Lists volumes (E2B)", NULL},
+	{"GET", "/volumes/{id}", e2b_volume_get, SCOPE_READ, BODY_NONE, 0, "Shows one (E2B)", NULL},
+	{"DELETE", "/volumes/{id}", e2b_volume_delete, SCOPE_RUN, BODY_JSON, 0, "Deletes one (E2B)",
+	 NULL},
 	{"POST", "/secrets", e2b_secret_create, SCOPE_RUN, BODY_JSON, 0, "Stores a secret (E2B)",
 	 NULL},
 	{"GET", "/secrets", e2b_secrets, SCOPE_READ, BODY_NONE, 0, "Lists secrets (E2B)", NULL},

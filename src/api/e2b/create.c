@@ -120,7 +120,7 @@ static void options_done(void *data)
 
 static int refuse_unsupported(const json_t *in, struct err *e)
 {
-	static const char *const unable[] = {"volumeMounts", "mcp", "iam"};
+	static const char *const unable[] = {"mcp", "iam"};
 
 	for (size_t i = 0; i < ARRAY_LEN(unable); i++)
 		if (asks_for(in, unable[i]))
@@ -190,7 +190,7 @@ static int read_request(const struct exchange *x, struct create_options *o, cons
 	json_t *metadata = json_object_get(in, "metadata"), *env = json_object_get(in, "envVars");
 	char note[E2B_NOTE];
 
-	if (refuse_unsupported(in, e) < 0 ||
+	if (refuse_unsupported(in, e) < 0 || e2b_take_mounts(in, o, e) < 0 ||
 	    e2b_network_wanted(x, network, &o->spec, note, e) < 0 ||
 	    e2b_strings(metadata, "metadata", 1000, NULL, e) < 0 ||
 	    e2b_strings(env, "envVars", 1000, &o->env, e) < 0 ||

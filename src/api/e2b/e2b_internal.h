@@ -61,6 +61,8 @@ json_t *e2b_listed_json(const struct exchange *x, struct sandbox *s);
 const char *e2b_state(const struct sandbox *s);
 /* 204 */
 void e2b_empty(struct exchange *x);
+/* The same as a json_done. */
+void e2b_answer_empty(void *arg, json_t *value, const struct err *e);
 json_t *e2b_time(uint64_t unix_ms);
 /* Milliseconds since 1970 of an ISO 8601 time in UTC, with or without decimals; false: it is none. */
 bool e2b_parse_time(const char *text, uint64_t *ret_ms);
@@ -81,7 +83,8 @@ e2b_route_call e2b_create, e2b_list, e2b_metrics_many, e2b_snapshots, e2b_snapsh
 	e2b_alias, e2b_unbuilt, e2b_templates, e2b_template_tags, e2b_template_delete,
 	e2b_template_publish, e2b_tags_assign, e2b_tags_remove, e2b_build_request, e2b_build_start,
 	e2b_build_status, e2b_build_files, e2b_build_upload, e2b_secrets, e2b_secret_create,
-	e2b_secret_update, e2b_secret_get, e2b_secret_delete;
+	e2b_secret_update, e2b_secret_get, e2b_secret_delete, e2b_volumes, e2b_volume_create,
+	e2b_volume_get, e2b_volume_delete;
 e2b_control_call e2b_metrics, e2b_network, e2b_snapshot, e2b_fork;
 /* Does it show the host's programs? */
 bool e2b_is_builtin(const char *template);
@@ -89,6 +92,8 @@ bool e2b_is_builtin(const char *template);
 bool e2b_is_image(const struct exchange *x, const char *template);
 /* The image that a template's id or name stands for. The caller frees it. */
 char *e2b_image_of(struct exchange *x, const char *template);
+/* "volumeMounts" of a new sandbox: written to, as E2B has them. */
+int e2b_take_mounts(const json_t *body, struct create_options *o, struct err *e);
 /* The id of the snapshot that a template's name stands for, among those of the manager; NULL: none. */
 const char *e2b_snapshot_id(const json_t *snapshots, const char *template);
 /* A member of a body: a number of seconds, dflt if it is absent. -1 with e. */

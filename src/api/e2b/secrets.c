@@ -55,17 +55,6 @@ static void on_listed(void *arg, json_t *value, const struct err *e)
 	json_decref(value);
 }
 
-static void on_deleted(void *arg, json_t *value, const struct err *e)
-{
-	struct exchange *x = arg;
-
-	json_decref(value);
-	if (e)
-		exchange_error(x, e);
-	else
-		e2b_empty(x);
-}
-
 /* A name in lower case, or the store's id; false: an error was answered. */
 static bool take_name(struct exchange *x, const char *given, char ret[SECRET_NAME])
 {
@@ -146,7 +135,7 @@ void e2b_secret_delete(struct exchange *x)
 	char name[SECRET_NAME];
 
 	if (take_name(x, x->params[0], name))
-		manager_secret_delete(x->api->manager, &x->caller, name, on_deleted, x);
+		manager_secret_delete(x->api->manager, &x->caller, name, e2b_answer_empty, x);
 }
 
 void e2b_secrets(struct exchange *x)
