@@ -7,11 +7,9 @@
 
 const struct field *limit_field(const struct field *after)
 {
-	const size_t from = offsetof(struct sandbox_spec, limits);
 	const struct field *f = after ? after + 1 : spec_fields;
 
-	while (f < spec_fields + spec_field_count &&
-	       (f->offset < from || f->offset >= from + sizeof(struct limits)))
+	while (f < spec_fields + spec_field_count && !spec_field_is_limit(f))
 		f++;
 	return f < spec_fields + spec_field_count ? f : NULL;
 }

@@ -135,6 +135,13 @@ extern const size_t spec_field_count;
 bool spec_is_hostname(const char *s);
 /* Finds a field by snake_case or dashed name; NULL if there is none. */
 const struct field *spec_field_find(const char *name);
+/* Is it a member of the limits? */
+static inline bool spec_field_is_limit(const struct field *f)
+{
+	const size_t from = offsetof(struct sandbox_spec, limits);
+
+	return f->offset >= from && f->offset < from + sizeof(struct limits);
+}
 /* The known name nearest to a mistyped one, for hints; NULL if none is near. */
 const char *spec_field_near(const char *name);
 

@@ -255,12 +255,6 @@ struct synonym {
 static const struct synonym synonyms[] = {
 	{"mounts", "mount"}, {"files", "file"}, {"secrets", "secret"}};
 
-static bool is_limit(const struct field *f)
-{
-	return f->offset >= offsetof(struct sandbox_spec, limits) &&
-	       f->offset < offsetof(struct sandbox_spec, limits) + sizeof(struct limits);
-}
-
 static int unknown_key(struct policy_reader *r, const char *key)
 {
 	const char *near = spec_field_near(key);
@@ -295,7 +289,7 @@ static int read_field(struct policy_reader *r)
 
 	if (!f)
 		return unknown_key(r, events_text(&r->ev));
-	if (r->in_limits && !is_limit(f))
+	if (r->in_limits && !spec_field_is_limit(f))
 		return events_fail(&r->ev, f->name, "limits: '%s' is not a limit; put it outside",
 				   f->name);
 	bit = 1ULL << (f - spec_fields);

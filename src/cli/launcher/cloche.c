@@ -31,10 +31,11 @@ static int fail_helper(const char *verb, const struct err *e)
 int cli_run_helper(char **argv)
 {
 	static const char *const verbs[] = {
-		"serve",  "policy", "doctor", "selftest", "bench",    "hook", "mcp",  "audit",
-		"token",  "create", "ps",     "exec",	  "cp",	      "ls",   "cat",  "rm",
-		"stats",  "logs",   "pause",  "resume",	  "snapshot", "fork", "kill", "shell",
-		"secret", "ca",	    "image",  "agent",	  "volume",   "ssh",  "init"};
+		"serve",  "policy", "doctor", "selftest", "bench", "hook",   "mcp",
+		"audit",  "token",  "create", "ps",	  "exec",  "cp",     "ls",
+		"cat",	  "rm",	    "stats",  "logs",	  "pause", "resume", "snapshot",
+		"fork",	  "kill",   "shell",  "secret",	  "ca",	   "image",  "agent",
+		"volume", "ssh",    "init",   "export",	  "import"};
 	char path[PATH_MAX];
 	struct err e;
 

@@ -56,6 +56,7 @@ static void progress_stop(const struct progress *p)
 /* The body of an answer, and where it goes. */
 struct body {
 	struct http_client *http;
+	const struct client_transfer *transfer;
 	struct progress progress;
 	int to;		  /* file or directory */
 	const char *what; /* its name for messages */
@@ -70,8 +71,11 @@ static int write_body(struct body *b, struct err *e)
 	ssize_t n;
 
 	while ((n = http_read(b->http, bytes, PIECE, e)) > 0) {
-		if (io_write_all(b->to, bytes, (size_t)n) < 0)
-			return err_sys(e, "cannot write %s", b->what);
+		const struct client_transfer *t = b->transfer;
+
+		if (t->write ? t->write(t->arg, bytes, (size_t)n, e) < 0
+			     : io_write_all(b->to, bytes, (size_t)n) < 0)
+			return t->write ? -1 : err_sys(e, "cannot write %s", b->what);
 		progress_add(&b->progress, (size_t)n);
 	}
 	return n < 0 ? -1 : 0;
@@ -94,6 +98,7 @@ static int get_body(struct client_transfer *t, struct body *b, body_taker *take,
 		client_error(h, &response, e);
 	} else {
 		b->http = h;
+		b->transfer = t;
 		progress_start(&b->progress, response.length);
 		rc = take(b, e);
 		progress_stop(&b->progress);
@@ -206,17 +211,28 @@ int transfer_get_file(struct client_transfer *t, const char *to, struct err *e)
 
 /* ---- to the daemon ---- */
 
-static int send_from(struct http_client *h, int fd, struct progress *p, struct err *e)
+static ssize_t read_more(const struct client_transfer *t, int fd, char *bytes, struct err *e)
+{
+	ssize_t n;
+
+	if (t->read)
+		return t->read(t->arg, bytes, PIECE, e);
+	do
+		n = read(fd, bytes, PIECE);
+	while (n < 0 && errno == EINTR);
+	return n < 0 ? err_sys(e, "cannot read") : n;
+}
+
+static int send_from(const struct client_transfer *t, struct http_client *h, int fd,
+		     struct progress *p, struct err *e)
 {
 	auto_free char *bytes = must_alloc(malloc(PIECE));
 	ssize_t n;
 	int rc = 0;
 
-	while (rc == 0 && (n = read(fd, bytes, PIECE)) != 0) {
-		if (n < 0 && errno == EINTR)
-			continue;
+	while (rc == 0 && (n = read_more(t, fd, bytes, e)) != 0) {
 		if (n < 0)
-			return err_sys(e, "cannot read");
+			return -1;
 		/* A file that grows meanwhile is cut to the announced length. */
 		if (p->total >= 0 && n > p->total - p->done)
 			n = (ssize_t)(p->total - p->done);
@@ -246,7 +262,7 @@ int transfer_put(struct client_transfer *t, int fd, struct err *e)
 	const struct http_request r = {.method = "PUT",
 				       .path = t->path,
 				       .content_type = "application/octet-stream",
-				       .stream_len = bytes_left(fd)};
+				       .stream_len = t->read ? HTTP_CHUNKED : bytes_left(fd)};
 	struct http_client *h = client_connect(t->client, e);
 	struct http_response response;
 	struct progress p;
@@ -255,8 +271,8 @@ int transfer_put(struct client_transfer *t, int fd, struct err *e)
 	if (!h)
 		return -1;
 	progress_start(&p, r.stream_len < 0 ? -1 : r.stream_len);
-	if (http_send(h, &r, e) == 0 && send_from(h, fd, &p, e) == 0 && http_write_end(h, e) == 0 &&
-	    http_receive(h, &response, e) == 0)
+	if (http_send(h, &r, e) == 0 && send_from(t, h, fd, &p, e) == 0 &&
+	    http_write_end(h, e) == 0 && http_receive(h, &response, e) == 0)
 		rc = response.status >= 200 && response.status <= 299
 			     ? client_answer(h, &t->answer, e)
 			     : client_error(h, &response, e);

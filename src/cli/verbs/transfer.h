@@ -13,8 +13,12 @@ struct client_transfer {
 	struct client *client;
 	const char *path; /* of the request */
 	bool is_binary;	  /* is not written to a terminal */
-	int64_t bytes;	  /* set: bytes transferred */
-	json_t *answer;	  /* set by a put; the caller frees it */
+	/* Take the place of the file that a get writes, and of the one that a put reads; or NULL. */
+	int (*write)(void *arg, const void *bytes, size_t len, struct err *e);
+	ssize_t (*read)(void *arg, void *bytes, size_t size, struct err *e);
+	void *arg;
+	int64_t bytes;	/* set: bytes transferred */
+	json_t *answer; /* set by a put; the caller frees it */
 };
 
 /* Writes the answer's body to an fd. what: its name for messages. */
@@ -29,5 +33,5 @@ int transfer_get_tree(struct client_transfer *t, int dir, struct err *e);
  * earlier copy may have brought (other than those of /dev and /proc).
  */
 int transfer_get_file(struct client_transfer *t, const char *to, struct err *e);
-/* Sends everything that can be read from fd as the body of a PUT. */
+/* Sends everything that can be read from fd as the body of a PUT. If reading fails, the daemon keeps nothing. */
 int transfer_put(struct client_transfer *t, int fd, struct err *e);
