@@ -182,6 +182,8 @@ int sandbox_publish_port(struct sandbox *s, const char *text, publish_done done,
 /* ---- snapshots ---- */
 void sandbox_snapshot(struct sandbox *s, const struct caller *who, const char *name, json_done done,
 		      void *arg);
+/* Its files as they are now, for the manager's caller only: value is a snapshot that nobody sees. */
+void sandbox_snapshot_aside(struct sandbox *s, const struct caller *who, json_done done, void *arg);
 /* As sandbox_describe_network, once everything up to now is known. */
 void sandbox_network(struct sandbox *s, json_done done, void *arg);
 void sandbox_fork(struct sandbox *s, const struct caller *who, size_t count, json_done done,
@@ -197,7 +199,7 @@ void manager_snapshot_read(struct manager *m, const struct caller *who, const ch
 			   fd_done done, void *arg);
 void manager_snapshot_write(struct manager *m, const struct caller *who, const char *name,
 			    fd_done done, void *arg);
-/* Drops a snapshot that manager_snapshot_write has begun. */
+/* Drops a snapshot that manager_snapshot_write has begun, or sandbox_snapshot_aside made. */
 void manager_snapshot_abandon(struct manager *m, const struct ipc_snapshot *info);
 void manager_snapshot_keep(struct manager *m, const struct caller *who,
 			   const struct ipc_snapshot *info, json_done done, void *arg);

@@ -121,6 +121,11 @@ void sandbox_snapshot(struct sandbox *s, const struct caller *who, const char *n
 		submit_snapshot(s, who, name ? name : "", done, arg);
 }
 
+void sandbox_snapshot_aside(struct sandbox *s, const struct caller *who, json_done done, void *arg)
+{
+	submit_snapshot(s, who, FORK_NAME, done, arg);
+}
+
 void snapshot_drop(struct manager *m, const char *id, const char *owner)
 {
 	struct ipc msg = {.type = IPC_SNAPSHOT_DELETE};

@@ -8,7 +8,7 @@ import cl
 
 PAGES = ("cloche.1", "cloche-serve.8")
 VERBS = (
-    "run code shell ssh serve create ps exec cp ls cat rm kill stats logs pause resume snapshot fork import export "
+    "run code shell ssh serve create ps exec cp ls cat rm kill stats logs pause resume snapshot fork diff import export "
     "image token secret volume agent ca audit policy doctor selftest bench mcp hook init"
 ).split()
 NESTED = (("image", "build"), ("image", "make"), ("image", "pull"), ("image", "export"), ("image", "ls"), ("token", "create"), ("secret", "set"), ("volume", "create"), ("agent", "register"), ("agent", "run"), ("agent", "ls"), ("agent", "trust"), ("ca", "show"), ("audit", "verify"), ("audit", "tail"))

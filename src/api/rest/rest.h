@@ -56,6 +56,7 @@ rest_handler v1_snapshot, v1_fork, v1_snapshots, v1_snapshot_delete, v1_snapshot
 	v1_snapshot_put_tar; /* snapshots.c */
 rest_handler v1_secrets, v1_secret_create, v1_secret_put, v1_secret_get,
 	v1_secret_delete;						    /* secrets.c */
+rest_handler v1_diff;							    /* diff.c */
 rest_handler v1_volumes, v1_volume_get, v1_volume_create, v1_volume_delete; /* volumes.c */
 rest_handler v1_agents, v1_agent, v1_agent_create, v1_agent_patch, v1_agent_delete,
 	v1_trust; /* agents.c */

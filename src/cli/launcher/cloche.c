@@ -35,7 +35,7 @@ int cli_run_helper(char **argv)
 		"audit",  "token",  "create", "ps",	  "exec",  "cp",     "ls",
 		"cat",	  "rm",	    "stats",  "logs",	  "pause", "resume", "snapshot",
 		"fork",	  "kill",   "shell",  "secret",	  "ca",	   "image",  "agent",
-		"volume", "ssh",    "init",   "export",	  "import"};
+		"volume", "ssh",    "init",   "export",	  "diff",  "import"};
 	char path[PATH_MAX];
 	struct err e;
 

@@ -14,6 +14,7 @@ static const char overview[] =
 	"  cloche ssh [--config] ID [CMD...]          ssh, scp and editors reach a sandbox, "
 	"without a port\n"
 	"  cloche pause | resume | snapshot | fork    sandboxes of the daemon; each has --help\n"
+	"  cloche diff FROM TO                        what differs in two sandboxes or snapshots\n"
 	"  cloche export ID FILE | import FILE        a whole sandbox, from one daemon to another\n"
 	"  cloche image pull|import|ls|...            root file systems for `run --image NAME`\n"
 	"  cloche secret set|ls|rm                    secrets that sandboxes use and never see\n"

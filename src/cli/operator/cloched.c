@@ -40,6 +40,7 @@ static const struct verb_row rows[] = {
 	{"resume", "let them go on", &verb_resume, NULL},
 	{"snapshot", "keep a sandbox's files; ls, rm", &verb_snapshot, NULL},
 	{"fork", "more sandboxes with the same files", &verb_fork, NULL},
+	{"diff", "what differs between the files of two sandboxes or snapshots", &verb_diff, NULL},
 	{"export", "a sandbox as a file, for another daemon", &verb_export, NULL},
 	{"import", "a sandbox from such a file", &verb_import, NULL},
 	{"stats", "what sandboxes use, live", &verb_stats, NULL},

@@ -8,7 +8,7 @@ int cmd_create(int argc, char **argv);
 /* `cloche shell ID`. Without an ID the launcher itself creates a sandbox. */
 int cmd_shell_in(int argc, char **argv);
 extern const struct verb verb_ps, verb_rm, verb_kill, verb_pause, verb_resume, verb_stats;
-extern const struct verb verb_snapshot, verb_fork, verb_export, verb_import;
+extern const struct verb verb_snapshot, verb_fork, verb_diff, verb_export, verb_import;
 extern const struct verb verb_exec, verb_logs;
 extern const struct verb verb_secret, verb_volume, verb_agent, verb_ssh;
 extern const struct verb verb_cp, verb_ls, verb_cat;

@@ -188,3 +188,53 @@ const struct verb verb_fork = {
 	OPTIONS(fork_options),
 	ARGS(1, 1),
 };
+
+/* ---- diff ---- */
+
+/* The id of a sandbox, or a snapshot as it was named; encoded. */
+static char *encode_side(struct verb_call *v, const char *what)
+{
+	char id[64], encoded[1024];
+	struct err none_such;
+
+	if (client_find(&v->client, what, id, sizeof(id), &none_such) == 0)
+		what = id;
+	http_encode(encoded, sizeof(encoded), what, false);
+	return str_copy(encoded);
+}
+
+static int diff_verb(struct verb_call *v, struct err *e)
+{
+	auto_free char *from = encode_side(v, v->args[0]), *to = encode_side(v, v->args[1]);
+	auto_free char *path = str_format("/v1/diff?from=%s&to=%s", from, to);
+	json_t *answer = NULL;
+	const json_t *one;
+	size_t i;
+
+	if (client_call(&v->client, "GET", path, NULL, &answer, e) < 0)
+		return -1;
+	if (v->json)
+		return print_json(answer);
+	json_array_foreach (json_object_get(answer, "changes"), i, one) {
+		char shown[PATH_MAX + 16];
+
+		str_sanitise(shown, sizeof(shown), text_at(one, "path"),
+			     strlen(text_at(one, "path")));
+		printf("%-8s %s\n", text_at(one, "kind"), shown);
+	}
+	if (json_is_true(json_object_get(answer, "truncated")))
+		fputs("cloche: there are more\n", stderr);
+	json_decref(answer);
+	return finish_stdout(0);
+}
+
+static const struct verb_option diff_options[] = {{"json", 0, NULL, "an object", NULL}};
+
+const struct verb verb_diff = {
+	.line = "cloche diff [--json] FROM TO",
+	.about = "Lists the paths that differ between the files of two sandboxes or snapshots: "
+		 "added, modified\nor deleted in the second one. Times do not count.",
+	.run = diff_verb,
+	OPTIONS(diff_options),
+	ARGS(2, 2),
+};

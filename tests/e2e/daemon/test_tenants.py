@@ -35,7 +35,7 @@ SCOPES = {
         POST /v1/volumes  DELETE /v1/volumes/{name}""",
     FILES: """GET {box}/files  PUT {box}/files  DELETE {box}/files  POST {box}/files/mkdir
         POST {box}/files/move  POST {box}/files/chmod  POST {box}/files/search  GET {box}/files/tar
-        PUT {box}/files/tar  GET {box}/files/watch  GET /v1/snapshots/{id}/tar  PUT /v1/snapshots/{id}/tar
+        PUT {box}/files/tar  GET {box}/files/watch  GET /v1/diff  GET /v1/snapshots/{id}/tar  PUT /v1/snapshots/{id}/tar
         PUT /v1/images  GET /v1/images/tar  POST /v1/tools/call""",
     ADMIN: """GET /v1/tokens  POST /v1/tokens  DELETE /v1/tokens/{id}  GET /v1/audit
         POST {box}/network/answer  POST /v1/images/prune
