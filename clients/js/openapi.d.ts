@@ -122,6 +122,12 @@ export interface components {
     Destroyed: {
       destroyed: number
     }
+    Diff: {
+      from: string
+      to: string
+      changes: components['schemas']['Change'][]
+      truncated: boolean
+    }
     Directory: {
       entries: components['schemas']['File'][]
       truncated: boolean
