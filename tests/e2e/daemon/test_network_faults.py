@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 import unittest
 
 import harness
@@ -218,13 +219,22 @@ class Leaks(Fault):
         def fds(pid):
             return len(os.listdir("/proc/%d/fd" % pid))
 
-        warm = harness.Box(self.d, net="allow", allow=["example.com"])
-        self.assertReached(warm)
-        warm.delete()
+        def settled():
+            counts = None
+            while counts != (counts := [fds(p) for p in roles]):
+                time.sleep(0.5)
+            return counts
+
+        names = os.path.join(self.d.dir, "state", "names")
+        # The broker starts processes when they are first needed: as many at one time as below.
+        warm = [harness.Box(self.d, net="allow", allow=["example.com"]) for _ in range(6)]
+        self.assertReached(warm[0])
+        for b in warm:
+            b.delete()
+        until(lambda: os.listdir(names) == [], "the end of the first ones")
         roles = [self.d.process.pid, self.role("egress")]
         until(lambda: self.role("front"), "the front")
-        before = [fds(p) for p in roles]
-        names = os.path.join(self.d.dir, "state", "names")
+        before = settled()
         boxes = [harness.Box(self.d, net="allow", allow=["example.com"]) for _ in range(6)]
         for b in boxes[:3]:
             self.assertReached(b)
