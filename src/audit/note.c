@@ -5,6 +5,8 @@
 #include <sys/file.h>
 
 #define NOTE_BYTES (64u << 20) /* of one file */
+#define LOCK_TRIES 200
+#define LOCK_STEP_US 10000
 
 int audit_note(const char *file, const struct audit_entry *entry, struct err *e)
 {
@@ -20,8 +22,14 @@ int audit_note(const char *file, const struct audit_entry *entry, struct err *e)
 		*slash = '\0';
 	dir = open(!slash ? "." : *path ? path : "/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	/* The chain has one writer at a time. */
-	if (dir < 0 || flock(dir, LOCK_EX) < 0)
+	if (dir < 0)
 		return err_sys(e, "cannot open the directory of %s", file);
+	/* Whoever holds the lock for longer holds up an agent, which then may go on without us. */
+	for (int tries = 0; flock(dir, LOCK_EX | LOCK_NB) < 0; tries++) {
+		if (errno != EWOULDBLOCK || tries == LOCK_TRIES)
+			return err_sys(e, "cannot lock the directory of %s", file);
+		usleep(LOCK_STEP_US);
+	}
 	s.dir = dir;
 	log = audit_log_open(&s, e);
 	if (log)

@@ -26,6 +26,17 @@ class Init(cl.Case):
     def init(self, *options):
         return cl.run("init", *options, self.project, env=cl.caller_env(HOME=self.home))
 
+    def policy(self):
+        """It is the caller's own: a project may come from strangers."""
+        folder = os.path.join(self.home, ".config/cloche/projects")
+        name, = os.listdir(folder)
+        self.assertTrue(name.endswith("-project.yaml"), name)
+        return os.path.join(folder, name)
+
+    def policy_text(self):
+        with open(self.policy(), encoding="utf-8") as text:
+            return text.read()
+
     def files(self):
         return sorted(os.path.relpath(os.path.join(top, name), self.project)
                       for top, _, names in os.walk(self.project) for name in names)
@@ -34,7 +45,7 @@ class Init(cl.Case):
         self.put("package.json", "{}")
         r = self.init()
         self.assertEqual(r.code, 0, r)
-        for text in ("+net: allow", "+  - npm", ".cloche/policy.yaml", "Nothing was written", "--client"):
+        for text in ("+net: allow", "+  - npm", ".config/cloche/projects/", "Nothing was written", "--client"):
             self.assertIn(text, r.out)
         self.assertEqual(self.files(), ["package.json"])
 
@@ -43,20 +54,19 @@ class Init(cl.Case):
         self.put("pyproject.toml")
         self.put("Cargo.toml")
         self.assertEqual(self.init("--yes").code, 0)
-        text = self.get(".cloche/policy.yaml")
+        text = self.policy_text()
         self.assertEqual([line.split()[1] for line in text.splitlines() if line.startswith("  - ")], ["pypi", "crates"])
-        path = os.path.join(self.project, ".cloche/policy.yaml")
+        path = self.policy()
         self.assertEqual(cl.run("policy", "check", path).code, 0)
-        self.put("mine", "")
         with open(path, "w", encoding="utf-8") as out:
             out.write("net: none\n")
         r = self.init("--yes", "--client", "cursor")
-        self.assertEqual((r.code, self.get(".cloche/policy.yaml")), (0, "net: none\n"), "an own policy stays")
+        self.assertEqual((r.code, self.policy_text()), (0, "net: none\n"), "an own policy stays")
         self.assertNotIn("package managers", r.out)
 
     def test_project_without_packages(self):
         self.assertEqual(self.init("--yes").code, 0)
-        self.assertIn("\nnet: none\n", self.get(".cloche/policy.yaml"))
+        self.assertIn("\nnet: none\n", self.policy_text())
 
     def test_settings_work(self):
         """What is written is what the agent runs: its command comes back rewritten, with this policy."""
@@ -77,17 +87,16 @@ class Init(cl.Case):
                             PATH=os.path.dirname(cl.CLOCHE) + ":" + os.environ["PATH"])
         for event, command in commands.items():
             asked = {"hook_event_name": event, "session_id": "s", "cwd": self.project, "tool_name": tools[event],
-                     "tool_input": {"command": "touch .cloche/policy.yaml made; echo '{}' >.cloche/x"}}
+                     "tool_input": {"command": "touch made"}}
             done = subprocess.run(["sh", "-c", command], env=env, cwd=self.project, input=json.dumps(asked), text=True,
                                   capture_output=True, check=True, timeout=60)
             line = json.dumps(json.loads(done.stdout))
-            self.assertIn(".cloche/policy.yaml", line)
+            self.assertIn(self.policy(), line)
             self.assertIn("cloche run ", line)
         rewritten = json.loads(done.stdout)["hookSpecificOutput"]["tool_input"]["command"]
         done = subprocess.run(["sh", "-c", rewritten], env=env, cwd=self.project, capture_output=True, text=True, timeout=60,
                               check=False)
         self.assertIn("made", self.files(), done)
-        self.assertNotIn(".cloche/x", self.files(), "a command does not change what it may do")
         self.assertEqual(json.loads(self.get(".vscode/mcp.json"))["servers"]["cloche"]["command"], "cloche")
         again = self.init()
         self.assertEqual((again.code, again.out), (0, "All of it was tried, and works here.\n"))
@@ -104,11 +113,20 @@ class Init(cl.Case):
 
     def test_a_hook_that_does_not_work(self):
         """A policy that no run can have: nothing is written."""
-        self.put(".cloche/policy.yaml", "net: none\ninterceptor: [/no/such/program]\n")
+        self.assertEqual(self.init("--yes").code, 0)
+        with open(self.policy(), "w", encoding="utf-8") as out:
+            out.write("net: none\ninterceptor: [/no/such/program]\n")
         r = self.init("--yes", "--client", "cursor")
         self.assertEqual(r.code, 125, r)
         self.assertIn("cursor does not work here, nothing was written", r.err)
-        self.assertEqual(self.files(), [".cloche/policy.yaml"])
+        self.assertEqual(self.files(), [])
+
+    def test_a_policy_of_the_project(self):
+        """What a clone brings along governs nothing."""
+        self.put(".cloche/policy.yaml", "net: public\napply_also: [.envrc]\n")
+        self.assertEqual(self.init("--yes", "--client", "cursor").code, 0)
+        self.assertIn("\nnet: none\n", self.policy_text())
+        self.assertNotIn(".cloche/policy.yaml", self.get(".cursor/hooks.json"))
 
     def test_links_are_not_followed(self):
         """A command that ran before may have left them."""
@@ -122,7 +140,7 @@ class Init(cl.Case):
     def test_clients_by_name(self):
         self.assertEqual(self.init("--yes", "--client", "codex").code, 0)
         with open(os.path.join(self.home, ".codex/hooks.json"), encoding="utf-8") as text:
-            self.assertIn("cloche hook --tools", text.read())
+            self.assertIn("cloche hook --policy", text.read())
         r = self.init("--client", "emacs")
         self.assertEqual(r.code, 125)
         self.assertIn("client: 'emacs'", r.err)

@@ -334,7 +334,7 @@ static int read_all(struct making *m, struct err *e)
 	make_list(body, "Entrypoint");
 	m->config = docker_body(body, &config_table, e);
 	m->host = m->config ? docker_body(host, &host_table, e) : NULL;
-	if (!m->host)
+	if (!m->host || !docker_labels_fit(json_object_get(m->config, "Labels"), e))
 		return -1;
 	m->c = container_new(m->x, exchange_arg(m->x, "name"), e);
 	if (!m->c)

@@ -112,6 +112,8 @@ void docker_empty(struct exchange *x, int status);
 /* "1", "true", "True"; others and nothing: dflt if the argument is not there. */
 bool docker_flag(const struct exchange *x, const char *name, bool dflt);
 /* A member that has a value: not null, false, 0, "", [] or {}. */
+/* Events repeat labels, and networks keep them: they are bounded. */
+bool docker_labels_fit(const json_t *labels, struct err *e);
 bool docker_is_set(const json_t *value);
 /* The members of in that the table knows and that are set, checked by the table. NULL and e if one is wrong. */
 json_t *docker_body(const json_t *in, const struct body_table *t, struct err *e);

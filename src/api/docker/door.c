@@ -8,6 +8,8 @@
 #include <strings.h>
 
 #define BOX "/containers/{id}"
+#define LABELS_MAX 256
+#define LABELS_BYTES 16384
 
 #define READ SCOPE_READ
 #define RUN SCOPE_RUN
@@ -170,6 +172,16 @@ bool docker_is_set(const json_t *value)
 	if (json_is_number(value))
 		return json_number_value(value) != 0;
 	return json_is_true(value) || json_array_size(value) > 0 || json_object_size(value) > 0;
+}
+
+bool docker_labels_fit(const json_t *labels, struct err *e)
+{
+	if (json_object_size(labels) <= LABELS_MAX &&
+	    json_dumpb(labels, NULL, 0, JSON_COMPACT | JSON_ENCODE_ANY) <= LABELS_BYTES)
+		return true;
+	err_field(e, ERR_LIMIT, "Labels", "Labels: more than %d, or more than %d bytes of them",
+		  LABELS_MAX, LABELS_BYTES);
+	return false;
 }
 
 json_t *docker_body(const json_t *in, const struct body_table *t, struct err *e)

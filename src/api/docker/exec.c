@@ -355,7 +355,9 @@ void docker_exec_start(struct exchange *x)
 		exchange_error(x, &e);
 		return;
 	}
-	if (json_is_array(json_object_get(x->json, "ConsoleSize")))
+	if (json_array_size(json_object_get(x->json, "ConsoleSize")) == 2 &&
+	    json_is_integer(json_array_get(json_object_get(x->json, "ConsoleSize"), 0)) &&
+	    json_is_integer(json_array_get(json_object_get(x->json, "ConsoleSize"), 1)))
 		json_object_set(d->in, "ConsoleSize", json_object_get(x->json, "ConsoleSize"));
 	json_decref(in);
 	docker_of(x)->c = container_hold(d->c);

@@ -252,6 +252,11 @@ static void on_list(void *arg, json_t *value, const struct err *e)
 		exchange_error(l->x, e);
 		return;
 	}
+	/* A client that is gone is told of once, and that was before there was anything to detach. */
+	if (l->x->gone) {
+		exchange_answer_gone(l->x);
+		return;
+	}
 	if (l->follows)
 		exchange_set_endless(l->x);
 	exchange_stream(l->x, 200, raw_type(container_has_tty(l->c)), EXCHANGE_UNKNOWN_LENGTH);

@@ -159,6 +159,8 @@ static int check_network(struct exchange *x, const json_t *in, struct err *e)
 	    str_equal(name, "none") || str_equal(name, "host") || str_equal(name, "default"))
 		return err_field(e, ERR_CONFLICT, "Name", "network with name %.60s already exists",
 				 name);
+	if (!docker_labels_fit(json_object_get(in, "Labels"), e))
+		return -1;
 	if (count >= NETWORKS_MAX)
 		return err_field(e, ERR_LIMIT, "Name", "Name: more than %d networks", NETWORKS_MAX);
 	return 0;

@@ -69,6 +69,8 @@ static void maybe_restart(struct container *c)
 		c->restarts = 0;
 	doublings = c->restarts < RESTART_DOUBLINGS ? c->restarts : RESTART_DOUBLINGS;
 	c->restarts++;
+	/* A start may have come while the timer of the end before was set. */
+	loop_timer_stop(c->api->loop, &c->again);
 	c->again = (struct loop_timer){.call = on_restart_timer, .arg = c};
 	loop_timer_set(c->api->loop, &c->again, RESTART_MS << doublings);
 }
@@ -283,6 +285,7 @@ void run_start_main(struct container *c, const struct caller *who, box_started d
 {
 	struct exec_request r = {0};
 
+	loop_timer_stop(c->api->loop, &c->again);
 	c->starting = must_alloc(calloc(1, sizeof(*c->starting)));
 	*c->starting = (struct box_start){done, arg};
 	c->state = BOX_STARTING;
@@ -331,6 +334,7 @@ static void on_again(void *arg)
 
 static void attach_again(struct container *c)
 {
+	loop_timer_stop(c->api->loop, &c->again);
 	c->again = (struct loop_timer){.call = on_again, .arg = c};
 	loop_timer_set(c->api->loop, &c->again, AGAIN_MS);
 }

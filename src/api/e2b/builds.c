@@ -81,11 +81,13 @@ static struct template_build *find(struct exchange *x, const char *template, con
 /* Forgets the oldest of the owner's that is not at work, if there are too many. */
 static bool make_room(struct api *api, const char *owner)
 {
-	struct template_build **oldest = NULL;
+	struct template_build **oldest = NULL, **any = NULL;
 	size_t own = 0, all = 0;
 
 	for (struct template_build **at = head_of(api); *at; at = &(*at)->next) {
 		all++;
+		if ((*at)->state != BUILD_BUILDING)
+			any = at;
 		if (!str_equal((*at)->who.token, owner))
 			continue;
 		own++;
@@ -94,6 +96,9 @@ static bool make_room(struct api *api, const char *owner)
 	}
 	if (own < OWN_MAX && all < ALL_MAX)
 		return true;
+	/* Where all have too many together, nobody is locked out. */
+	if (!oldest && own < OWN_MAX)
+		oldest = any;
 	if (oldest) {
 		struct template_build *gone = *oldest;
 
@@ -635,6 +640,9 @@ void e2b_build_start(struct exchange *x)
 						   : "the body is not a JSON object");
 		return;
 	}
+	/* A start that was refused may come again. */
+	list_done(&b->used);
+	b->used = (struct list){0};
 	if (find_base(&w, from, &e) < 0 || put_terms(&w, &e) < 0 || put_steps(&w, &e) < 0) {
 		exchange_error(x, &e);
 	} else {

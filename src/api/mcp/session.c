@@ -221,6 +221,9 @@ static int fit_to_trust(const struct api *api, const struct caller *who, const j
 	const struct ipc_agent *agent = name ? agents_find(api->agents, name) : NULL;
 	struct caller as = *who;
 
+	/* Another's agent answers like one that does not exist (rule 28). */
+	if (agent && !str_equal(agent->owner, who->token))
+		return err_field(e, ERR_NOT_FOUND, "agent", "agent: you have no agent %.60s", name);
 	if (!agent || !agent->is_outside)
 		return agents_fit(api->agents, api->manager, who, name ? name : "", o, e);
 	if (agent->effective < as.trust)

@@ -499,8 +499,11 @@ void v1_batch(struct exchange *x)
 		exchange_stream(x, 200, "application/x-ndjson", EXCHANGE_UNKNOWN_LENGTH);
 	if (b->form != FORM_ARRAY)
 		exchange_on_room(x, on_batch_room, b);
-	if (b->budget->over[0])
+	if (b->budget->over[0]) {
 		end_by_budget(b);
+		/* It may be over since this request has lowered it. */
+		end_others(b->rest, b);
+	}
 	loop_task_add(x->api->loop, &b->rest->task);
 	end_if_done(b);
 }

@@ -401,5 +401,8 @@ void v1_diff(struct exchange *x)
 		d->sides[i].tar = (struct tar_in){.read = read_tar, .arg = &d->sides[i]};
 		d->sides[i].table = must_alloc(calloc(BUCKETS, sizeof(struct node *)));
 	}
-	open_next(d);
+	if (hold(d, 2 * BUCKETS * sizeof(struct node *)) < 0)
+		exchange_error(x, &d->err);
+	else
+		open_next(d);
 }

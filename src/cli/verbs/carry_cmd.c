@@ -95,9 +95,9 @@ static int read_key(const struct verb_call *v, const struct head *h, unsigned ch
 /* ---- the description ---- */
 
 /* What of a sandbox's description is given again to POST /v1/sandboxes. */
-static const char *const settings[] = {"name",	       "metadata",   "image",	    "root",
-				       "disk_type",    "on_timeout", "auto_resume", "services",
-				       "idle_timeout", "secrets"};
+static const char *const settings[] = {"name",	      "metadata",  "image",
+				       "root",	      "disk_type", "on_timeout",
+				       "auto_resume", "services",  "idle_timeout"};
 
 static bool says_nothing(const char *key, const json_t *value)
 {
@@ -214,7 +214,12 @@ static int export_to(struct verb_call *v, const char *file, const json_t *box, c
 {
 	auto_free char *part = str_format("%s.part-%d", file, (int)getpid());
 	auto_close int fd = -1;
+	struct stat st;
 
+	/* The file is renamed over what is there. */
+	if (!str_equal(file, "-") && stat(file, &st) == 0 && !S_ISREG(st.st_mode))
+		return err_set(e, ERR_INVALID,
+			       "%s is no regular file; `-` writes to standard output", file);
 	if (str_equal(file, "-"))
 		return write_export(v, STDOUT_FILENO, box, snapshot, e);
 	fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
@@ -317,7 +322,9 @@ static int create_from(struct verb_call *v, json_t *create, const char *snapshot
 		if (verb_text(v, texts[i]) &&
 		    client_put(create, texts[i], client_text(verb_text(v, texts[i])), e) < 0)
 			return -1;
-	if (client_put(create, "snapshot", json_string(snapshot), e) < 0)
+	/* Whoever wrote the file gets no network by the trust of whoever imports it. */
+	if (client_put(create, "snapshot", json_string(snapshot), e) < 0 ||
+	    client_put(create, "net", json_string("none"), e) < 0)
 		return -1;
 	return client_call(&v->client, "POST", "/v1/sandboxes", json_incref(create), ret, e);
 }

@@ -119,7 +119,7 @@ static int open_from(struct build *b, const struct build_step *s, struct copy_fr
 static int copy_doc(struct build *b, const struct build_step *s, struct filling *f, const char *arg,
 		    const char *to, bool into, struct err *e)
 {
-	size_t at = (size_t)atoi(arg + 2) * 2;
+	size_t at = (size_t)strtoul(arg + 2, NULL, 10) * 2;
 	const char *name = s->docs.items[at], *text = s->docs.items[at + 1];
 	auto_free char *replaced = NULL;
 
@@ -135,7 +135,9 @@ static int copy_source(struct build *b, const struct build_step *s, struct filli
 {
 	auto_free char *path = NULL;
 
-	if (str_starts(arg, "<<"))
+	/* Only a step with heredocs has such a source; elsewhere that is the name of a file. */
+	if (str_starts(arg, "<<") && strspn(arg + 2, STR_DIGITS) == strlen(arg + 2) && arg[2] &&
+	    strlen(arg) < 8 && (size_t)strtoul(arg + 2, NULL, 10) * 2 + 1 < s->docs.count)
 		return copy_doc(b, s, f, arg, to, into, e);
 	path = expand_word(arg, BUILD_VARIABLES(b), e);
 	if (!path)

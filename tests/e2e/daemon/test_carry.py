@@ -77,6 +77,14 @@ class Carry(served.Case):
                 self.assert_nothing_there()
                 os.unlink(path)
 
+    def test_no_network_by_trust(self):
+        """Whoever wrote the file does not get what the importer's token would."""
+        key = self.other.token("trusted", "--trust", "4")
+        env = dict(self.other.client_env(), CLOCHE_TOKEN=key, CLOCHE_URL="http://127.0.0.1:%d" % self.other.port)
+        box = self.cloche("import", self.export(), env=env, ok=0).out.strip()
+        self.addCleanup(self.other.delete, "/v1/sandboxes/" + box)
+        self.assertEqual(self.other.get("/v1/sandboxes/" + box).json["network"], "none")
+
     def test_through_a_pipe(self):
         out = subprocess.run([served.CLOCHE, "export", "--key-file", self.key, self.box], stdout=subprocess.PIPE,
                              env=self.daemon.client_env(), check=True, timeout=60).stdout

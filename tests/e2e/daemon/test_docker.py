@@ -332,8 +332,28 @@ class Requests(Door):
             r = self.request(method, path, body)
             self.assertEqual(r.status, 400, (path, body, r))
             self.assertTrue(r.json["message"])
-        r = self.request("POST", "/containers/create", {"Image": "bb:1", "Cmd": ["true"], "Labels": {"a": "x" * 300000}})
-        self.assertEqual(r.status, 429, r)
+        for labels in ({"a": "x" * 300000}, {"a%d" % i: "" for i in range(257)}):
+            r = self.request("POST", "/containers/create", {"Image": "bb:1", "Cmd": ["true"], "Labels": labels})
+            self.assertEqual(r.status, 429, r)
+            self.assertEqual(self.request("POST", "/networks/create", {"Name": "n", "Labels": labels}).status, 429)
+
+    def test_started_while_it_is_to_be_restarted(self):
+        """Each end sets a timer; a start before it is due takes its place."""
+        made = self.request("POST", "/containers/create?name=again", {
+            "Image": "bb:1", "Cmd": ["false"], "HostConfig": {"RestartPolicy": {"Name": "always"}}})
+        self.assertEqual(made.status, 201, made)
+        self.addCleanup(self.request, "DELETE", "/containers/again?force=1")
+
+        def count():
+            return self.request("GET", "/containers/again/json").json["RestartCount"]
+
+        self.request("POST", "/containers/again/start")
+        harness.until(lambda: count() >= 2, "restarts")
+        for _ in range(3):
+            self.request("POST", "/containers/again/start")
+        seen = count()
+        harness.until(lambda: count() > seen, "another restart")
+        self.assertEqual(self.d.get("/healthz").status, 200)
 
 
 @unittest.skipUnless(DOCKER, "the docker command is not installed")

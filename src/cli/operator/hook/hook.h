@@ -63,6 +63,8 @@ struct hook {
 
 /* Does the sandbox show the project? The operator's options may choose another workspace, or none. */
 bool hook_uses_project(const struct hook *h);
+/* Is this path in a directory that the agent calls its workspace, or that may become the project? */
+bool hook_is_in_workspace(const struct hook *h, const char *path);
 /* Finds the project and the directory of the agent, and nothing more. */
 int hook_find_project(struct hook *h, struct err *e);
 /*

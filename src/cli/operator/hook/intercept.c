@@ -84,7 +84,7 @@ static int find_program(const struct hook *h, const char *file, char path[PATH_M
 	if (file[0] != '/' || !realpath(file, path) || access(path, X_OK) < 0)
 		return err_field(e, ERR_INVALID, "interceptor",
 				 "--interceptor %.200s: is no absolute path of a program", file);
-	if (path_below(path, h->project))
+	if (hook_is_in_workspace(h, path))
 		return err_field(e, ERR_DENIED, "interceptor",
 				 "--interceptor %.200s: is in the project, where the agent can "
 				 "change it",

@@ -71,6 +71,20 @@ static bool is_in_a_root(struct hook *h)
 	return false;
 }
 
+bool hook_is_in_workspace(const struct hook *h, const char *path)
+{
+	const json_t *roots = workspace_roots(h);
+	char place[PATH_MAX];
+
+	for (size_t i = 0; i < json_array_size(roots); i++) {
+		const char *root = json_string_value(json_array_get(roots, i));
+
+		if (root && realpath(root, place) && path_below(path, place))
+			return true;
+	}
+	return path_below(path, h->project);
+}
+
 /* The directory that the call asks for, or NULL. */
 static const char *asked_directory(const struct hook *h)
 {

@@ -14,22 +14,21 @@ static const struct agent_client clients[] = {
 	 "{\"hooks\": {\"PreToolUse\": [{\"matcher\": \"Bash\", \"hooks\": [{\"type\": "
 	 "\"command\", \"command\": "
 	 "\"COMMAND\"}]}]}}",
-	 "cloche hook --policy \"$CLAUDE_PROJECT_DIR/" INIT_POLICY "\"",
-	 SHELL_EVENT("PreToolUse", "Bash")},
+	 "cloche hook --policy", SHELL_EVENT("PreToolUse", "Bash")},
 	{"codex", ".codex", "~/.codex/hooks.json",
 	 "{\"hooks\": {\"PreToolUse\": [{\"matcher\": \"Bash\", \"hooks\": [{\"type\": "
 	 "\"command\", \"command\": "
 	 "\"COMMAND\"}]}]}}",
-	 "cloche hook --tools", SHELL_EVENT("PreToolUse", "Bash")},
+	 "cloche hook --policy", SHELL_EVENT("PreToolUse", "Bash")},
 	{"cursor", ".cursor", ".cursor/hooks.json",
 	 "{\"version\": 1, \"hooks\": {\"preToolUse\": [{\"matcher\": \"Shell\", \"command\": "
 	 "\"COMMAND\"}]}}",
-	 "cloche hook --policy " INIT_POLICY, SHELL_EVENT("preToolUse", "Shell")},
+	 "cloche hook --policy", SHELL_EVENT("preToolUse", "Shell")},
 	{"gemini", ".gemini", ".gemini/settings.json",
 	 "{\"hooks\": {\"BeforeTool\": [{\"matcher\": \"run_shell_command\", \"hooks\": "
 	 "[{\"type\": \"command\", "
 	 "\"command\": \"COMMAND\"}]}]}}",
-	 "cloche hook --policy " INIT_POLICY, SHELL_EVENT("BeforeTool", "run_shell_command")},
+	 "cloche hook --policy", SHELL_EVENT("BeforeTool", "run_shell_command")},
 	{"vscode", ".vscode", ".vscode/mcp.json",
 	 "{\"servers\": {\"cloche\": {\"type\": \"stdio\", \"command\": \"cloche\", \"args\": "
 	 "[\"mcp\"]}}}",
@@ -141,13 +140,18 @@ static void fill_in(json_t *in, const char *command)
 		fill_in(value, command);
 }
 
-char *client_merge(const struct agent_client *c, const char *old, struct err *e)
+char *client_command(const struct agent_client *c, const char *policy)
+{
+	return c->command ? str_format("%s '%s'", c->command, policy) : str_copy("cloche mcp");
+}
+
+char *client_merge(const struct agent_client *c, const char *old, const char *policy, struct err *e)
 {
 	json_auto_t *ours = json_loads(c->settings, 0, NULL), *all = NULL;
-	auto_free char *text = NULL;
+	auto_free char *text = NULL, *command = client_command(c, policy);
 	json_error_t wrong;
 
-	fill_in(ours, c->command ? c->command : "");
+	fill_in(ours, command);
 	all = old && old[strspn(old, " \t\r\n")] ? json_loads(old, JSON_REJECT_DUPLICATES, &wrong)
 						 : json_object();
 	if (!all) {

@@ -86,7 +86,7 @@ static int fail_trial(const char *what, const char *said, struct err *e)
 static int try_policy(const struct init *k, struct err *e)
 {
 	auto_free char *out = NULL;
-	int status = run_line("cloche run --policy " INIT_POLICY " -- true", k->draft, "", &out, e);
+	int status = run_line("cloche run --policy policy.yaml -- true", k->draft, "", &out, e);
 
 	if (status < 0)
 		return -1;
@@ -99,9 +99,9 @@ static int try_client(const struct init *k, const struct agent_client *c, struct
 		"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{"
 		"\"protocolVersion\":\"2025-06-18\",\"capabilities\":{},\"clientInfo\":{"
 		"\"name\":\"init\",\"version\":\"0\"}}}\n";
-	auto_free char *out = NULL;
-	int status = run_line(c->command ? c->command : "cloche mcp", k->draft,
-			      c->command ? c->event : hello, &out, e);
+	auto_free char *out = NULL, *policy = str_format("%s/policy.yaml", k->draft),
+		       *line = client_command(c, policy);
+	int status = run_line(line, k->draft, c->command ? c->event : hello, &out, e);
 
 	if (status < 0)
 		return -1;
@@ -168,10 +168,10 @@ static int write_file(const char *path, const char *text, struct err *e)
 static int propose_policy(struct init *k, struct err *e)
 {
 	struct proposal *p = &k->files[k->count++];
-	auto_free char *draft = str_format("%s/" INIT_POLICY, k->draft);
+	auto_free char *draft = str_format("%s/policy.yaml", k->draft);
 
-	p->path = str_format("%s/" INIT_POLICY, k->dir);
-	if (check_no_link(k->dir, p->path, e) < 0 || read_old(p->path, &p->old, e) < 0)
+	p->path = project_policy_path(k->dir, e);
+	if (!p->path || read_old(p->path, &p->old, e) < 0)
 		return -1;
 	/* A policy that is there is its owner's. */
 	p->text = p->old ? str_copy(p->old) : project_policy(k->dir);
@@ -187,7 +187,7 @@ static int propose_client(struct init *k, const struct agent_client *c, struct e
 	if (check_no_link(str_starts(c->file, "~/") && home ? home : k->dir, p->path, e) < 0 ||
 	    read_old(p->path, &p->old, e) < 0)
 		return -1;
-	p->text = client_merge(c, p->old, e);
+	p->text = client_merge(c, p->old, k->files[0].path, e);
 	return p->text ? try_client(k, c, e) : -1;
 }
 

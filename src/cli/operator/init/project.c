@@ -58,6 +58,25 @@ static bool is_new(const char *set, const char *const *sets, size_t count)
 	return true;
 }
 
+char *project_policy_path(const char *dir, struct err *e)
+{
+	const char *config = getenv("XDG_CONFIG_HOME"), *home = getenv("HOME");
+	auto_free char *name = str_copy(dir + strspn(dir, "/"));
+
+	for (char *p = name; *p; p++)
+		*p = *p == '/' ? '-' : *p;
+	if (!*name || strlen(name) > 200 || !str_only(name, STR_ALNUM "._-+@ ", 1, 200) ||
+	    ((!config || *config != '/') && (!home || *home != '/'))) {
+		err_set(e, ERR_INVALID,
+			"%s: its policy cannot be named by that; write one by hand (docs/hook.md)",
+			dir);
+		return NULL;
+	}
+	return config && *config == '/'
+		       ? str_format("%s/cloche/projects/%s.yaml", config, name)
+		       : str_format("%s/.config/cloche/projects/%s.yaml", home, name);
+}
+
 char *project_policy(const char *dir)
 {
 	const char *sets[ARRAY_LEN(traits)];
@@ -66,11 +85,11 @@ char *project_policy(const char *dir)
 	FILE *out = must_alloc(open_memstream(&text, &size));
 	FILE *list = must_alloc(open_memstream(&allow, &size));
 
-	fputs("# What commands of coding agents may do in this project; written by `cloche init`, "
-	      "yours to "
-	      "change.\n# `cloche policy explain " INIT_POLICY
-	      "` says what a run does, in order.\n#\n",
-	      out);
+	fprintf(out,
+		"# What commands of coding agents may do in %s; written by `cloche init`,\n"
+		"# yours to change. `cloche policy explain FILE` says what a run does, in "
+		"order.\n#\n",
+		dir);
 	for (size_t i = 0; i < ARRAY_LEN(traits); i++) {
 		if (!has(dir, traits[i].pattern))
 			continue;
