@@ -280,8 +280,8 @@ owners_share() { # NAME OPTIONS...: one sandbox of an owner beside three of anot
 	wait $waits
 	rm "$T/go"
 	cat "$T"/share-* >"$T/out"
-	within "$what: one sandbox beside three of another owner" 30 "$(cat "$T/share-one")" 80
-	within "$what: one of the three" 6 "$(cat "$T/share-1")" 28
+	within "$what: one sandbox beside three of another owner" 28 "$(cat "$T/share-one")" 80
+	within "$what: one of the three" 4 "$(cat "$T/share-1")" 45
 	run rm --all
 	is "$what: rm" 0 "$code"
 }
